@@ -69,6 +69,7 @@ void fields(Io& io, Value& device) {
 
 template <typename Io, SameAs<DeviceOfPod> Value>
 void fields(Io& io, Value& device) {
+  fields(io, device.device);
   io("request", device.request);
   io.check("request", is_request(device.request), "it cannot be the name of a request");
   io("pool", device.pool);

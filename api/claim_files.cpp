@@ -42,16 +42,6 @@ std::string cdi_text(std::string_view device_class, Json devices) {
                     {"devices", std::move(devices)}});
 }
 
-Json cdi_device(std::string_view uid, const DeviceOfPod& published, const PreparedDevice& device) {
-  Json nodes = Json::array();
-  for (const DeviceNode& node : device.nodes) {
-    Json& one = nodes.emplace_back(Json{{"path", node.path}});
-    if (node.mode) one["fileMode"] = *node.mode;
-  }
-  return {{"name", claim_cdi_name(uid, published.name)},
-          {"containerEdits", {{"env", Json::array({kNoNvidiaDevices})}, {"deviceNodes", std::move(nodes)}}}};
-}
-
 Json attributes_json(Attributes attributes, const PreparedDevice& device) {
   attributes.erase(kBusId);
   attributes.erase(kMdevUuid);
@@ -69,16 +59,6 @@ Json attributes_json(Attributes attributes, const PreparedDevice& device) {
   return out;
 }
 
-/// The requests of a claim, without alternatives, each once and in order of its devices. They name files.
-std::vector<std::string> requests_of(const ClaimRequest& claim) {
-  std::vector<std::string> out;
-  for (const DeviceOfPod& device : claim.published) {
-    const std::string_view request = main_request(device.request);
-    if (std::ranges::find(out, request) == out.end()) out.emplace_back(request);
-  }
-  return out;
-}
-
 /// The variables by which KubeVirt finds the devices of a request for an extended resource. They stand on the
 /// request, since a container that has several devices gets the variable of the last one alone.
 Json variables_of(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
@@ -87,8 +67,8 @@ Json variables_of(const ClaimRequest& claim, std::span<const PreparedDevice> dev
   std::vector<std::string> functions;
   std::vector<std::string> uuids;
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (main_request(claim.published.at(i).request) != request) continue;
-    resources = claim.published[i].resources;
+    if (main_request(claim.devices.at(i).request) != request) continue;
+    resources = claim.devices[i].resources;
     if (const auto& function = devices[i].function)
       functions.push_back(function->text());
     else
@@ -151,8 +131,16 @@ std::optional<std::string> claim_of_metadata_file(std::string_view file) {
 
 std::string claim_cdi_text(const ClaimRequest& claim, std::span<const PreparedDevice> devices) {
   Json out = Json::array();
-  for (std::size_t i = 0; i < devices.size(); ++i)
-    out.push_back(cdi_device(claim.claim, claim.published.at(i), devices[i]));
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    Json nodes = Json::array();
+    for (const DeviceNode& node : devices[i].nodes) {
+      Json& one = nodes.emplace_back(Json{{"path", node.path}});
+      if (node.mode) one["fileMode"] = *node.mode;
+    }
+    const Json edits = {{"env", Json::array({kNoNvidiaDevices})}, {"deviceNodes", std::move(nodes)}};
+    out.push_back(
+        {{"name", claim_cdi_name(claim.claim, claim.devices.at(i).name)}, {"containerEdits", edits}});
+  }
   return cdi_text("claim", std::move(out));
 }
 
@@ -172,7 +160,7 @@ std::string metadata_text(const ClaimRequest& claim, std::span<const PreparedDev
   if (!claim.pod_claim.empty()) out["podClaimName"] = claim.pod_claim;
   Json with_devices = {{"name", request}, {"devices", Json::array()}};
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    const DeviceOfPod& published = claim.published.at(i);
+    const DeviceOfPod& published = claim.devices.at(i);
     if (main_request(published.request) != request) continue;
     with_devices["name"] = published.request;
     with_devices["devices"].push_back({{"driver", kDraDriver},
@@ -199,7 +187,12 @@ std::string metadata_cdi_text(const ClaimRequest& claim, std::span<const Prepare
 std::vector<ClaimFile> claim_files(const ClaimRequest& claim, std::span<const PreparedDevice> devices,
                                    const std::filesystem::path& metadata) {
   const std::filesystem::path cdi = kCdiFolder;
-  const std::vector<std::string> requests = requests_of(claim);
+  std::vector<std::string> requests;  // without alternatives, each once
+  for (const DeviceOfPod& device : claim.devices) {
+    const std::string_view request = main_request(device.request);
+    if (std::ranges::find(requests, request) == requests.end()) requests.emplace_back(request);
+  }
+
   std::vector<ClaimFile> out;
   out.reserve(2 * requests.size() + 1);
   for (const std::string& request : requests)

@@ -59,8 +59,9 @@ using Attribute = std::variant<std::int64_t, std::string>;
 /// Values by the attribute's name. A name without a domain ("type") belongs to the driver's domain.
 using Attributes = std::map<std::string, Attribute>;
 
-/// A device as the API server has it: by these names a pod gets it.
+/// A device of a claim, with the names of the API server by which a pod gets it.
 struct DeviceOfPod {
+  RequestedDevice device = {};
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives
   std::string pool;
   std::string name;  ///< a DNS label, unique in the pool
@@ -76,9 +77,8 @@ struct ClaimRequest {
   std::string claim;  ///< UID
   std::string space;  ///< namespace
   std::string name;
-  std::string pod_claim = {};                 ///< the pod's name of a claim from a template; else empty
-  std::vector<RequestedDevice> devices = {};  ///< none with ClaimAction::unprepare: hostd has a record
-  std::vector<DeviceOfPod> published = {};    ///< the same devices, in the same order
+  std::string pod_claim = {};             ///< the pod's name of a claim from a template; else empty
+  std::vector<DeviceOfPod> devices = {};  ///< none with ClaimAction::unprepare: hostd has a record
   bool operator==(const ClaimRequest&) const = default;
 };
 

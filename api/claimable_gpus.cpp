@@ -64,15 +64,12 @@ template <typename Io, SameAs<File> Value>
 void fields(Io& io, Value& file) {
   io.version(kClaimableGpusVersion);
   io("gpus", file.gpus);
-}
-
-File read_file(const JsonObject& object) {
-  File file = read_fields<File>(object);
-  auto sorted = file.gpus;
-  std::ranges::sort(sorted, {}, &ClaimableGpu::address);
-  const auto twice = std::ranges::adjacent_find(sorted, {}, &ClaimableGpu::address);
-  if (twice != sorted.end()) object.blame("gpus", twice->address.text() + " stands twice");
-  return file;
+  if constexpr (Io::kReads) {
+    auto sorted = file.gpus;
+    std::ranges::sort(sorted, {}, &ClaimableGpu::address);
+    const auto twice = std::ranges::adjacent_find(sorted, {}, &ClaimableGpu::address);
+    if (twice != sorted.end()) io.check("gpus", false, twice->address.text() + " stands twice");
+  }
 }
 
 }  // namespace
@@ -84,7 +81,7 @@ std::string claimable_gpus_text(const std::vector<ClaimableGpu>& gpus) {
 }
 
 Result<std::vector<ClaimableGpu>> read_claimable_gpus(std::string_view text) {
-  auto file = read_json(text, kClaimableGpusFile, kHint, read_file);
+  auto file = read_json(text, kClaimableGpusFile, kHint, read_fields<File>);
   if (!file) return fail(std::move(file).error());
   return std::move(file->gpus);
 }

@@ -103,21 +103,16 @@ void fields(Io& io, Value& checkpoint) {
   io.version(api::kClaimsVersion);
   io("boot_id", checkpoint.boot_id);
   io("claims", checkpoint.claims);
+  if constexpr (Io::kReads) {
+    std::set<std::string> uids;
+    for (std::size_t i = 0; i < checkpoint.claims.size(); ++i)
+      io.check(fmt::format("claims[{}].uid", i).c_str(), uids.insert(checkpoint.claims[i].uid).second,
+               "another claim has it");
+    std::ranges::sort(checkpoint.claims, {}, &CheckpointClaim::uid);
+  }
 }
 
 namespace {
-
-Checkpoint read_file(const JsonObject& file) {
-  auto out = read_fields<Checkpoint>(file);
-  std::set<std::string> uids;
-  for (std::size_t i = 0; i < out.claims.size(); ++i)
-    if (!uids.insert(out.claims[i].uid).second)
-      file.blame(fmt::format("claims[{}].uid", i), "another claim has it");
-  std::ranges::sort(out.claims, {}, &CheckpointClaim::uid);
-  return out;
-}
-
-// Steps.
 
 auto* find_record(auto& claims, std::string_view uid) {
   const auto found = std::ranges::find(claims, uid, &CheckpointClaim::uid);
@@ -126,22 +121,6 @@ auto* find_record(auto& claims, std::string_view uid) {
 
 std::string label(const CheckpointClaim& claim) {
   return fmt::format("the claim {}/{} (UID {})", claim.space, claim.name, claim.uid);
-}
-
-/// True if both have the same devices for the same requests.
-bool has_devices_of(const CheckpointClaim& a, const CheckpointClaim& b) {
-  return std::ranges::equal(a.devices, b.devices, [](const ClaimDevice& one, const ClaimDevice& other) {
-    return one.request == other.request && one.device.name == other.device.name;
-  });
-}
-
-/// nullptr: no claim has the device.
-const CheckpointClaim* user_of(const Checkpoint& checkpoint, const std::string& device) {
-  const auto found = std::ranges::find_if(checkpoint.claims, [&](const CheckpointClaim& claim) {
-    return std::ranges::any_of(claim.devices,
-                               [&](const ClaimDevice& one) { return one.device.name == device; });
-  });
-  return found == checkpoint.claims.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -157,7 +136,7 @@ std::string checkpoint_text(const Checkpoint& checkpoint) {
 }
 
 Result<Checkpoint> read_checkpoint(std::string_view text) {
-  return read_json(text, api::kCheckpointFile, kCheckpointHint, read_file);
+  return read_json(text, api::kCheckpointFile, kCheckpointHint, read_fields<Checkpoint>);
 }
 
 Checkpoint for_boot(Checkpoint checkpoint, std::string_view boot_id) {
@@ -170,14 +149,23 @@ Result<> begin_prepare(Checkpoint& checkpoint, CheckpointClaim claim) {
     if (known->phase == CheckpointPhase::unpreparing)
       return fail(Errc::refused, fmt::format("{} is being unprepared", label(*known)),
                   "the kubelet asks again; the claim waits until then");
-    if (has_devices_of(*known, claim)) return {};
+    const bool same_devices = std::ranges::equal(
+        known->devices, claim.devices, [](const ClaimDevice& one, const ClaimDevice& other) {
+          return one.request == other.request && one.device.name == other.device.name;
+        });
+    if (same_devices) return {};
     return fail(Errc::refused, fmt::format("{} still has the devices of a former allocation", label(*known)),
                 "the claim waits until they are undone");
   }
   for (const ClaimDevice& device : claim.devices)
-    if (const CheckpointClaim* const user = user_of(checkpoint, device.device.name))
-      return fail(Errc::refused, fmt::format("{}: {} still has it", device.device.name, label(*user)),
-                  "the claim waits until that one has ended");
+    for (const CheckpointClaim& other : checkpoint.claims) {
+      const std::string& name = device.device.name;
+      const bool has_it =
+          std::ranges::any_of(other.devices, [&](const ClaimDevice& one) { return one.device.name == name; });
+      if (has_it)
+        return fail(Errc::refused, fmt::format("{}: {} still has it", name, label(other)),
+                    "the claim waits until that one has ended");
+    }
   claim.phase = CheckpointPhase::preparing;
   checkpoint.claims.push_back(std::move(claim));
   std::ranges::sort(checkpoint.claims, {}, &CheckpointClaim::uid);
@@ -224,8 +212,10 @@ std::vector<HeldDevice> held_devices(const Checkpoint& checkpoint) {
   std::vector<HeldDevice> out;
   for (const CheckpointClaim& claim : checkpoint.claims)
     for (const ClaimDevice& device : claim.devices)
-      out.push_back(
-          {.claim = claim.uid, .gpu = device.gpu, .device = device.device, .counters = device.counters});
+      out.push_back({.claim = claim.uid,
+                     .asked = device.asked(),
+                     .device = device.device,
+                     .counters = device.counters});
   return out;
 }
 

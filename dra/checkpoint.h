@@ -67,6 +67,9 @@ struct ClaimDevice {
   /// The UUID of the mediated device or the function that the VM has, for people. Empty: never prepared.
   std::string id = {};
   std::vector<std::string> resources = {};  ///< api::DeviceOfPod::resources
+
+  /// The device by which hostd knows it.
+  api::RequestedDevice asked() const { return {.gpu = gpu, .type = type, .placement = placement}; }
   bool operator==(const ClaimDevice&) const = default;
 };
 

@@ -79,16 +79,6 @@ Result<AllocatedDevice> read_device(const json& result, const ClaimKey& key, std
   return out;
 }
 
-Result<> check_parameters(const json& devices, const ClaimKey& key) {
-  const json& configs = json_at(devices, "config");
-  if (!configs.is_array()) return {};
-  for (const json& config : configs)
-    if (text_at(json_at(config, "opaque"), "driver") == kDriver)
-      return refuse(Errc::unsupported, key, fmt::format("it passes parameters to {}", kDriver),
-                    "this version takes none: remove `config` from the claim or its device class");
-  return {};
-}
-
 std::vector<std::string> warnings_of(const AllocatedClaim& claim) {
   std::map<std::string_view, std::size_t> devices;
   std::vector<std::string> out;
@@ -128,6 +118,7 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
     return refuse(Errc::not_found, key,
                   fmt::format("its UID is {}, and the kubelet asks for {}", uid, key.uid),
                   "the claim was deleted and made again: delete the pod that uses the former one");
+
   const json& allocation = json_at(json_at(object, "status"), "allocation");
   if (!allocation.is_object())
     return refuse(Errc::refused, key, "it is not allocated",
@@ -135,6 +126,7 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
   const json& devices = json_at(allocation, "devices");
   const json& results = json_at(devices, "results");
   if (!results.is_array()) return malformed(key, "its allocation has no results");
+
   AllocatedClaim out{.key = key, .pod_claim = text_at(json_at(metadata, "annotations"), kPodClaimAnnotation)};
   if (!out.pod_claim.empty() && !is_label(out.pod_claim))
     return malformed(key, fmt::format("the pod cannot call it '{}'", out.pod_claim));
@@ -150,11 +142,16 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
       return malformed(key, fmt::format("it has the device '{}' twice", device->device));
     out.devices.push_back(std::move(*device));
   }
+
   if (out.devices.empty())
     return refuse(Errc::refused, key, fmt::format("it has no device of {}", kDriver),
                   "the kubelet asks the wrong driver: see the claim's status.allocation");
-  if (auto parameters = check_parameters(devices, key); !parameters)
-    return fail(std::move(parameters).error());
+  const json& configs = json_at(devices, "config");
+  if (configs.is_array())
+    for (const json& config : configs)
+      if (text_at(json_at(config, "opaque"), "driver") == kDriver)
+        return refuse(Errc::unsupported, key, fmt::format("it passes parameters to {}", kDriver),
+                      "this version takes none: remove `config` from the claim or its device class");
   out.warnings = warnings_of(out);
   return out;
 }

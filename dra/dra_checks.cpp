@@ -90,42 +90,6 @@ Check claimable_check(const HostFs& host) {
   return std::move(check).passed(fmt::format("{} in /{}", counted(count, "GPU"), api::kClaimableGpusFile));
 }
 
-/// KubeVirt's object decides, and a node does not show it. Only hosts with parents of mediated devices need
-/// the check.
-Check mediated_check(const std::vector<std::string>& parents) {
-  Check check{.id = "kubevirt-keeps-mediated",
-              .subject = kHostSubject,
-              .why =
-                  "each minute KubeVirt removes mediated devices of types that it does not know, also those "
-                  "that a claim has just made"};
-  return std::move(check).unknown(
-      fmt::format("/{} has {}: the KubeVirt object decides, and this host does not show it", kMediatedParents,
-                  counted(parents.size(), "device")),
-      "`kubectl ferry doctor NODE` looks; spec.configuration.mediatedDevicesConfiguration.enabled: false "
-      "keeps KubeVirt from that");
-}
-
-Check group_check(const vfio::PciFunction& function) {
-  Check check{
-      .id = "dra-iommu-group",
-      .subject = function.address.text(),
-      .why = "devices of claims are published by IOMMU group, and a GPU without a group goes to no claim"};
-  if (function.iommu_group) return std::move(check).passed(fmt::format("group {}", *function.iommu_group));
-  return std::move(check).failed("it is in no IOMMU group", "`ferry doctor` says how to switch the IOMMU on");
-}
-
-Check address_check(const vfio::PciFunction& function) {
-  Check check{.id = "dra-pci-address",
-              .subject = function.address.text(),
-              .why = "KubeVirt reads only PCI addresses whose domain has four digits"};
-  if (fits_pci_bus_id(function.address)) return std::move(check).passed("its domain has four digits");
-  return std::move(check).warned(
-      "its domain has more than four digits: VMs of KubeVirt get mediated devices "
-      "of it, and not the whole GPU",
-      "switch Intel's VMD off in the firmware, or leave the GPU to the device "
-      "plugin");
-}
-
 }  // namespace
 
 std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& inventory,
@@ -135,12 +99,39 @@ std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& invento
   out.push_back(registered_check(sockets));
   out.push_back(others_check(sockets));
   out.push_back(claimable_check(host));
-  if (const auto parents = host.list(kMediatedParents); parents && !parents->empty())
-    out.push_back(mediated_check(*parents));
+  // KubeVirt's object decides, and a node does not show it. Only hosts with parents of mediated devices need
+  // the check.
+  if (const auto parents = host.list(kMediatedParents); parents && !parents->empty()) {
+    Check mediated{.id = "kubevirt-keeps-mediated",
+                   .subject = kHostSubject,
+                   .why =
+                       "each minute KubeVirt removes mediated devices of types that it does not know, also "
+                       "those that a claim has just made"};
+    out.push_back(std::move(mediated).unknown(
+        fmt::format("/{} has {}: the KubeVirt object decides, and this host does not show it",
+                    kMediatedParents, counted(parents->size(), "device")),
+        "`kubectl ferry doctor NODE` looks; spec.configuration.mediatedDevicesConfiguration.enabled: false "
+        "keeps KubeVirt from that"));
+  }
   for (const auto& [address, function] : inventory.functions) {
     if (!rules.match(function)) continue;
-    out.push_back(group_check(function));
-    out.push_back(address_check(function));
+    Check group{
+        .id = "dra-iommu-group",
+        .subject = address.text(),
+        .why = "devices of claims are published by IOMMU group, and a GPU without a group goes to no claim"};
+    out.push_back(function.iommu_group
+                      ? std::move(group).passed(fmt::format("group {}", *function.iommu_group))
+                      : std::move(group).failed("it is in no IOMMU group",
+                                                "`ferry doctor` says how to switch the IOMMU on"));
+    Check domain{.id = "dra-pci-address",
+                 .subject = address.text(),
+                 .why = "KubeVirt reads only PCI addresses whose domain has four digits"};
+    out.push_back(fits_pci_bus_id(address)
+                      ? std::move(domain).passed("its domain has four digits")
+                      : std::move(domain).warned(
+                            "its domain has more than four digits: VMs of KubeVirt get mediated devices of "
+                            "it, and not the whole GPU",
+                            "switch Intel's VMD off in the firmware, or leave the GPU to the device plugin"));
   }
   return out;
 }

@@ -6,11 +6,6 @@
 namespace ferry::dra {
 namespace {
 
-/// The kubelet reads these paths on the host, so they cannot depend on a working directory.
-std::string check_absolute(const std::string& path) {
-  return std::filesystem::path(path).is_absolute() ? std::string() : path + " is no absolute path";
-}
-
 void add_word(const char* option, const std::string& value, std::vector<std::string>& out) {
   // A value may begin with a dash, so "=" joins it to its option.
   if (!value.empty()) out.push_back(std::string(option) + "=" + value);
@@ -24,7 +19,10 @@ void add_dra_options(CLI::App& app, DraProgramOptions& options) {
       ->option_text("NAME");
   app.add_option("--kubelet-dir", options.kubelet_folder,
                  "the kubelet's own folder on the host, which has its folders for plugins")
-      ->check(check_absolute)
+      ->check([](const std::string& path) {
+        // The kubelet reads it on the host, so it cannot depend on a working directory.
+        return std::filesystem::path(path).is_absolute() ? std::string() : path + " is no absolute path";
+      })
       ->option_text("DIR [/var/lib/kubelet]");
   app.add_option("--pod-uid", options.pod_uid,
                  "the UID of the pod of this program, for sockets of its own; the default is $POD_UID, and "

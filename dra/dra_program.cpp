@@ -36,12 +36,6 @@ constexpr const char* kNotPublished = "ResourceSlicesNotPublished";
 constexpr const char* kKeepVgpus =
     ", and set mediatedDevicesConfiguration.enabled: false in the KubeVirt object if KubeVirt removes vGPUs";
 
-/// hostd makes the folder, and gives it to this process's group.
-bool may_come(const Error& error) {
-  return (error.code == std::errc::permission_denied && ::geteuid() != 0) ||
-         error.code == std::errc::no_such_file_or_directory;
-}
-
 }  // namespace
 
 DraProgram::DraProgram(EventLoop& loop, HostFs& host, kube::ApiTransport& transport,
@@ -87,8 +81,11 @@ void DraProgram::try_now() {
     loop_.at(EventLoop::Clock::now() + kCalm, [] { drop_startup_memory(); });
     return;
   }
-  const bool waits = may_come(begun.error()) || (!only_ && begun.error().code == Errc::refused);
-  if (!waits) return end_by(std::move(begun).error());
+  const std::error_code code = begun.error().code;
+  // hostd makes the folder, and gives it to this process's group.
+  const bool folder_may_come = (code == std::errc::permission_denied && ::geteuid() != 0) ||
+                               code == std::errc::no_such_file_or_directory;
+  if (!folder_may_come && (only_ || code != Errc::refused)) return end_by(std::move(begun).error());
   wait_for(begun.error().text());
   loop_.at(EventLoop::Clock::now() + kBetweenTries, [this] { try_now(); });
 }
@@ -175,7 +172,7 @@ void DraProgram::report_lost_devices(const NodeModel& node) {
     if (loss.empty() || claim == nullptr || !now.insert(held.claim).second) continue;
     if (without_device_.contains(held.claim)) continue;
     const ClaimKey key{.uid = held.claim, .space = claim->space, .name = claim->name};
-    const bool is_removed = node.find(held.gpu) != nullptr && !is_whole(held.device);
+    const bool is_removed = node.find(held.asked.gpu) != nullptr && !is_whole(held.device);
     events_.lost(key, fmt::format("{}: {}, so no container can start with it; delete the pod{}", label(key),
                                   loss, is_removed ? kKeepVgpus : ""));
   }

@@ -31,16 +31,6 @@ std::string_view bare_type(std::string_view type_id) {
   return type_id.starts_with(kPrefix) ? type_id.substr(kPrefix.size()) : type_id;
 }
 
-std::string type_label(std::string_view type_id) {
-  const std::string_view bare = bare_type(type_id);
-  if (!bare.empty() && bare.size() <= kLongestTypeLabel && std::ranges::all_of(bare, is_label_character))
-    return std::string(bare);
-  std::string label = lower(bare.substr(0, kLongestTypeLabel - 9));
-  std::ranges::replace_if(
-      label, [](char c) { return !is_label_character(c); }, '-');
-  return fmt::format("{}-{:08x}", label, stable_hash_32(bare));
-}
-
 /// The suffixes at the beginning of kSuffixes, after the empty one.
 constexpr std::size_t kBinaryPowers = 6;
 constexpr std::array<std::pair<std::string_view, std::uint64_t>, 13> kSuffixes = {{
@@ -87,7 +77,15 @@ std::string whole_device_name(const vfio::PciAddress& gpu) {
 }
 
 std::string vgpu_device_name(const vfio::PciAddress& gpu, std::string_view type_id, std::uint32_t number) {
-  return fmt::format("vgpu-{}-{}-{}", address_label(gpu), type_label(type_id), number);
+  const std::string_view bare = bare_type(type_id);
+  std::string label(bare);
+  if (bare.empty() || bare.size() > kLongestTypeLabel || !std::ranges::all_of(bare, is_label_character)) {
+    label = lower(bare.substr(0, kLongestTypeLabel - 9));
+    std::ranges::replace_if(
+        label, [](char c) { return !is_label_character(c); }, '-');
+    label += fmt::format("-{:08x}", stable_hash_32(bare));
+  }
+  return fmt::format("vgpu-{}-{}-{}", address_label(gpu), label, number);
 }
 
 std::optional<std::uint32_t> type_number(std::string_view type_id) {

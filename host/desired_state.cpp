@@ -44,19 +44,15 @@ Mark mark_of(const HostFs& host, const fs::path& path) {
           .inode = status.st_ino};
 }
 
-// A file from the future, after the clock was set back, does not stay young for ever.
-bool is_young(const Mark& mark) {
-  const auto age = std::chrono::system_clock::now().time_since_epoch() - mark.written;
-  return age > -kYoung && age < kYoung;
-}
-
 /// `desired`: the desired state's own file, which names the file `path`.
 Result<ConfigText> read_named(const HostFs& host, const fs::path& path, const fs::path& desired,
                               bool& may_be_incomplete, std::vector<std::string>* tolerated) {
   const Mark before = mark_of(host, path);
   auto text = host.read_file(path.relative_path());
   const Mark after = mark_of(host, path);
-  may_be_incomplete = before != after || is_young(after);
+  // A file from the future, after the clock was set back, does not stay young for ever.
+  const auto age = std::chrono::system_clock::now().time_since_epoch() - after.written;
+  may_be_incomplete = before != after || (age > -kYoung && age < kYoung);
   if (!text)
     return fail(Errc::invalid_config, text.error().message,
                 fmt::format("the key \"file\" of /{} names it", desired.string()));

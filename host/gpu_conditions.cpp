@@ -84,13 +84,6 @@ bool is_allocated(const api::AdvertisedResources& advertised, const std::string&
   });
 }
 
-const vfio::PciAddress* gpu_of(const mdev::VgpuInventory& vgpus, const vgpu::VgpuStep& step) {
-  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
-    if (std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& one) { return one.id == step.id; }))
-      return &gpu.address();
-  return nullptr;
-}
-
 bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
   return reason.find(user.text()) != std::string::npos;
 }
@@ -128,14 +121,6 @@ api::AcceleratorStatus status_of(const vfio::PciFunction& function, const policy
 
 constexpr const char* kGoesBack = "its GPU goes back to the host";
 constexpr const char* kDivided = "the vGPUs of its GPU change";
-
-// Types without a name of their own are left out, since a policy cannot ask for them.
-std::map<std::string, std::uint32_t> capacity_of(const mdev::VgpuGpu& gpu) {
-  std::map<std::string, std::uint32_t> out;
-  for (const mdev::VgpuType& type : vgpu::types_of(gpu))
-    if (type.name != type.id) out[type.short_name] += type.available;
-  return out;
-}
 
 }  // namespace
 
@@ -230,7 +215,7 @@ std::vector<api::UnavailableDevice> unavailable_before_change(const NodePreview&
     if (gpu.refusal) continue;
     for (const auto& steps : {gpu.steps, gpu.later})
       for (const vgpu::VgpuStep& step : steps)
-        if (step.kind != vgpu::VgpuStep::Kind::create && gpu_of(node.vgpus, step) != nullptr)
+        if (step.kind != vgpu::VgpuStep::Kind::create && node.vgpus.find(step.id) != nullptr)
           add_unavailable(out, step.id.text, kDivided);
   }
   add_rebinding(out, preview.bound.plan, node.inventory, advertised, "its group gets another vfio driver");
@@ -301,7 +286,10 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
     }
     for (const mdev::VgpuDevice& vgpu : gpu.devices)
       one.vgpus.push_back({.id = vgpu.id.text, .type = vgpu.short_name});
-    if (one.mode != policy::Mode::passthrough) one.more_vgpus = capacity_of(gpu);
+    // Types without a name of their own are left out, since a policy cannot ask for them.
+    if (one.mode != policy::Mode::passthrough)
+      for (const mdev::VgpuType& type : vgpu::types_of(gpu))
+        if (type.name != type.id) one.more_vgpus[type.short_name] += type.available;
     out.push_back(std::move(one));
   }
   // Functions that a removed GPU left behind, as long as they do not come back.
@@ -320,11 +308,6 @@ std::vector<api::AcceleratorStatus> describe(const ScannedNode& node,
 namespace {
 
 constexpr const char* kMachine = "sys/class/dmi/id/product_name";
-
-std::string iommu_of(const vfio::Inventory& inventory) {
-  if (inventory.unsafe_noiommu) return "unsafe_noiommu";
-  return inventory.has_iommu() ? "on" : "off";
-}
 
 std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
   std::optional<std::uint32_t> out;
@@ -371,7 +354,8 @@ std::string machine_name(const HostFs& host) {
 }
 
 api::NodeFeatures features_of(const ScannedNode& node) {
-  return {.iommu = iommu_of(node.inventory),
+  const char* const iommu = node.inventory.has_iommu() ? "on" : "off";
+  return {.iommu = node.inventory.unsafe_noiommu ? "unsafe_noiommu" : iommu,
           .largest_group = largest_group(node),
           .machine = node.machine,
           .vgpu_types = vgpu_types(node.vgpus)};

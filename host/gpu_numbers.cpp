@@ -23,20 +23,8 @@ using nlohmann::json;
 constexpr int kVersion = 1;
 constexpr std::int64_t kNoGpu = -1;
 
-std::string content_of(policy::Policy policy) {
-  policy.name = "policy";
-  return policy::policy_text({.file = {}, .policies = {std::move(policy)}});
-}
-
 bool names_by_number(const policy::PolicyItem& item) {
   return !item.gpus.all_devices && !item.gpus.only && !item.gpus.indices.empty();
-}
-
-std::set<std::int64_t> numbers_of(const policy::Policy& policy) {
-  std::set<std::int64_t> out;
-  for (const policy::PolicyItem& item : policy.items)
-    if (names_by_number(item)) out.insert(item.gpus.indices.begin(), item.gpus.indices.end());
-  return out;
 }
 
 /// The numbers in the record of this content; absent: there is no record of it.
@@ -65,13 +53,6 @@ Result<std::optional<GpuNumbers>> recorded(const HostFs& host, const std::string
   }
 }
 
-GpuNumbers counted(const std::set<std::int64_t>& numbers, const mdev::VgpuInventory& vgpus) {
-  GpuNumbers out;
-  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
-    if (numbers.contains(gpu.index)) out.emplace(gpu.index, gpu.address());
-  return out;
-}
-
 std::optional<Error> gone_of(const std::set<std::int64_t>& numbers, const GpuNumbers& gpus,
                              const mdev::VgpuInventory& vgpus) {
   std::vector<std::string> gone;
@@ -92,17 +73,25 @@ std::optional<Error> gone_of(const std::set<std::int64_t>& numbers, const GpuNum
 Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy,
                                        const mdev::VgpuInventory& vgpus) {
   NumberedPolicy out;
-  const std::set<std::int64_t> numbers = numbers_of(policy);
+  std::set<std::int64_t> numbers;
+  for (const policy::PolicyItem& item : policy.items)
+    if (names_by_number(item)) numbers.insert(item.gpus.indices.begin(), item.gpus.indices.end());
   if (numbers.empty()) {
     out.policy = std::move(policy);
     return out;
   }
-  out.content = content_of(policy);
+
+  policy::Policy unnamed = policy;
+  unnamed.name = "policy";
+  out.content = policy::policy_text({.file = {}, .policies = {std::move(unnamed)}});
   auto known = recorded(host, out.content);
   if (!known) return fail(std::move(known).error());
   out.recorded = known->has_value();
-  out.numbers = *known ? std::move(**known) : counted(numbers, vgpus);
+  if (out.recorded) out.numbers = std::move(**known);
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
+    if (!out.recorded && numbers.contains(gpu.index)) out.numbers.emplace(gpu.index, gpu.address());
   out.gone = gone_of(numbers, out.numbers, vgpus);
+
   std::vector<policy::PolicyItem> items;
   for (policy::PolicyItem& item : policy.items) {
     if (!names_by_number(item)) {

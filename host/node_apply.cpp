@@ -40,16 +40,13 @@ struct PolicyInput {
   policy::ResolvedPolicy resolved;
 };
 
-bool is_away(const policy::ResolvedPolicy& resolved, const vfio::PciAddress& gpu) {
-  return resolved.modes.at(gpu) == policy::Mode::passthrough;
-}
-
 // Finds requests that no change can fulfil, before anything is begun.
 Result<> check_possible(const PolicyInput& input) {
   for (const auto& [gpu, mode] : input.resolved.modes) {
     if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
     for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
-      if (!input.resolved.modes.contains(other) || is_away(input.resolved, other)) continue;
+      const auto of_other = input.resolved.modes.find(other);
+      if (of_other == input.resolved.modes.end() || of_other->second == policy::Mode::passthrough) continue;
       return fail(Errc::refused,
                   fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
                               gpu.text(), other.text()),
@@ -133,18 +130,6 @@ Result<vfio::RebindPreview> preview(const NodeContext& context, const vfio::Rebi
   return vfio::RebindPreview{.plan = {}, .notes = std::move(*notes)};
 }
 
-/// The GPUs that go to vfio and lose vGPUs or virtual functions first.
-std::set<vfio::PciAddress> to_be_emptied(const PolicyInput& input) {
-  std::set<vfio::PciAddress> out;
-  for (const mdev::VgpuGpu& gpu : input.vgpus.gpus) {
-    const auto mode = input.resolved.modes.find(gpu.address());
-    const bool away = mode != input.resolved.modes.end() && mode->second == policy::Mode::passthrough;
-    const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
-    if (away && loses && !vfio::on_vfio_driver(gpu.function)) out.insert(gpu.address());
-  }
-  return out;
-}
-
 /// The request for the time when these GPUs have no vGPUs or virtual functions left.
 vfio::RebindRequest once_empty(vfio::RebindRequest request, const std::set<vfio::PciAddress>& gpus) {
   for (const vfio::PciAddress& gpu : gpus) request.untouchable.erase(gpu);
@@ -188,8 +173,15 @@ Result<> add_what_keeps_vgpus(const vgpu::VgpuHost& on, const vgpu::Profile& vgp
 // vain. Returns these refusals.
 Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeContext& context, PolicyInput& input,
                                                        const vfio::Inventory* scanned) {
-  const std::set<vfio::PciAddress> emptied = to_be_emptied(input);
+  std::set<vfio::PciAddress> emptied;  // they lose vGPUs or virtual functions before they go to vfio
+  for (const mdev::VgpuGpu& gpu : input.vgpus.gpus) {
+    const auto mode = input.resolved.modes.find(gpu.address());
+    const bool goes = mode != input.resolved.modes.end() && mode->second == policy::Mode::passthrough;
+    const bool loses = !gpu.devices.empty() || gpu.function.sriov_numvfs > 0;
+    if (goes && loses && !vfio::on_vfio_driver(gpu.function)) emptied.insert(gpu.address());
+  }
   if (emptied.empty()) return std::vector<vfio::Refusal>{};
+
   auto away = vfio::preview_rebinds(context.rebind_context, once_empty(to_give_away(context, input), emptied),
                                     vfio::Direction::to_vfio, scanned);
   if (!away) return fail(std::move(away).error());
@@ -204,6 +196,7 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeContext& contex
            });
   };
   if (away->plan.refusals.empty()) return std::vector<vfio::Refusal>{};
+
   vgpu::Profile refused = input.resolved.vgpus;
   std::erase_if(refused.items, [&](const vgpu::ProfileItem& item) { return !is_refused(item); });
   std::erase_if(input.resolved.vgpus.items, is_refused);
@@ -214,35 +207,11 @@ Result<std::vector<vfio::Refusal>> keep_what_cannot_go(const NodeContext& contex
   return std::move(away->plan.refusals);
 }
 
-/// Leaves out GPUs that were unplugged after the scan, as a new scan would. True: the scan is outdated.
-bool leave_out_unplugged(const HostFs& fs, vfio::RebindRequest& request) {
-  const auto is_unplugged = [&](const vfio::PciAddress& gpu) { return !fs.exists(vfio::sysfs_path(gpu)); };
-  return std::erase_if(request.accelerators, is_unplugged) > 0;
-}
-
 /// The request without the GPUs that are refused already.
 vfio::RebindRequest without(vfio::RebindRequest request, const std::vector<vfio::Refusal>& refusals) {
   for (const vfio::Refusal& refusal : refusals)
     for (const vfio::PciAddress& gpu : refusal.devices) std::erase(request.accelerators, gpu);
   return request;
-}
-
-Result<vfio::RebindOutcome> give_back(const NodeContext& context, const Rollback& back) {
-  auto outcome = rebind(context, back.gpus, vfio::Direction::back);
-  if (outcome && !back.unfinished.accelerators.empty())
-    add(*outcome, rebind(context, back.unfinished, vfio::Direction::back));
-  return outcome;
-}
-Result<vfio::RebindPreview> preview_back(const NodeContext& context, const Rollback& back,
-                                         const vfio::Inventory& scanned) {
-  auto planned = preview(context, back.gpus, vfio::Direction::back, scanned);
-  if (!planned || back.unfinished.accelerators.empty()) return planned;
-  auto more = preview(context, back.unfinished, vfio::Direction::back, scanned);
-  if (!more) return more;
-  append(planned->plan.rebinds, std::move(more->plan.rebinds));
-  append(planned->plan.refusals, std::move(more->plan.refusals));
-  append(planned->notes, std::move(more->notes));
-  return planned;
 }
 
 // A GPU that could not come back gets no vGPUs; its unbind has been reported already.
@@ -276,8 +245,16 @@ Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& 
   if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
   const auto back = to_give_back(context, *input);
   if (!back) return fail(back.error());
-  auto unbound = preview_back(context, *back, input->inventory);
+
+  auto unbound = preview(context, back->gpus, vfio::Direction::back, input->inventory);
   if (!unbound) return fail(std::move(unbound).error());
+  if (!back->unfinished.accelerators.empty()) {
+    auto more = preview(context, back->unfinished, vfio::Direction::back, input->inventory);
+    if (!more) return fail(std::move(more).error());
+    append(unbound->plan.rebinds, std::move(more->plan.rebinds));
+    append(unbound->plan.refusals, std::move(more->plan.refusals));
+    append(unbound->notes, std::move(more->notes));
+  }
 
   auto kept = keep_what_cannot_go(context, *input, &input->inventory);
   if (!kept) return fail(std::move(kept).error());
@@ -293,6 +270,7 @@ Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& 
     }
     if (gpu.matched && !gpu.refusal) emptied.insert(gpu.gpu);
   }
+
   const vfio::RebindRequest away = without(to_give_away(context, *input), *kept);
   auto bound = preview(context, once_empty(away, emptied), vfio::Direction::to_vfio, input->inventory);
   if (!bound) return fail(std::move(bound).error());
@@ -373,7 +351,13 @@ NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Resu
     return outcome;
   }
   vfio::RebindRequest away = without(to_give_away(context, *input), *kept);
-  if (scanned != nullptr && leave_out_unplugged(context.fs(), away)) scanned = nullptr;
+  if (scanned != nullptr) {
+    // GPUs that were unplugged after the scan are left out, as a new scan would leave them out.
+    const auto unplugged = std::erase_if(away.accelerators, [&](const vfio::PciAddress& gpu) {
+      return !context.fs().exists(vfio::sysfs_path(gpu));
+    });
+    if (unplugged > 0) scanned = nullptr;
+  }
   auto bound = rebind(context, away, vfio::Direction::to_vfio, scanned);
   if (bound) {
     outcome.bound = std::move(*bound);
@@ -395,8 +379,10 @@ Result<NodeOutcome> apply_stages(const NodeContext& context, const policy::Polic
   const auto before = before_stages(context, input->inventory, input->resolved, back->gpus.accelerators);
   if (!before) return fail(before.error());
   NodeOutcome outcome;
-  auto unbound = give_back(context, *back);
+  auto unbound = rebind(context, back->gpus, vfio::Direction::back);
   if (!unbound) return fail(std::move(unbound).error());
+  if (!back->unfinished.accelerators.empty())
+    add(*unbound, rebind(context, back->unfinished, vfio::Direction::back));
   outcome.unbound = std::move(*unbound);
   const NodeContext on = dividing(context, input->resolved);
   outcome = go_on(on, policy, std::move(input), std::move(outcome));

@@ -45,18 +45,6 @@ std::vector<MemberDescription> members_of(const NodeSnapshot& snapshot, const vf
   return out;
 }
 
-std::vector<VgpuDescription> vgpus_of(const NodeSnapshot& snapshot, const mdev::VgpuGpu* gpu) {
-  std::vector<VgpuDescription> out;
-  if (gpu == nullptr) return out;
-  for (const mdev::VgpuDevice& device : gpu->devices) {
-    const auto users = snapshot.use.of(device.id.text);
-    out.push_back({.device = device,
-                   .users = {users.begin(), users.end()},
-                   .advertised_as = advertised_as(snapshot, device.id.text, device.iommu_group)});
-  }
-  return out;
-}
-
 std::vector<std::string> texts_of(const std::vector<const vfio::Finding*>& findings) {
   std::vector<std::string> out;
   for (const vfio::Finding* finding : findings) out.push_back(finding->text);
@@ -200,18 +188,14 @@ Condition of_vgpu(const NodeSnapshot& snapshot, const AcceleratorDescription& de
   return free_as_far_as_seen(snapshot, description);
 }
 
-/// True if the GPU is there for vGPUs. The files of SR-IOV alone do not show it: VMs may get the GPU whole,
-/// or the driver offers no types.
-bool is_for_vgpus(const AcceleratorDescription& description) {
-  return description.framework->makes_vgpus() &&
-         (description.framework->binds_functions()
-              ? !description.vgpus.empty() || description.function.sriov_numvfs > 0
-              : description.obstacle.empty());
-}
-
 // A GPU that is there for vGPUs is free, even if no VM can be given it whole.
 Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  if (!description.users.empty() || is_for_vgpus(description)) return of_use(snapshot, description);
+  // The files of SR-IOV alone do not show it: VMs may get the GPU whole, or the driver offers no types.
+  const bool has_functions = !description.vgpus.empty() || description.function.sriov_numvfs > 0;
+  const bool is_for_vgpus =
+      description.framework->makes_vgpus() &&
+      (description.framework->binds_functions() ? has_functions : description.obstacle.empty());
+  if (!description.users.empty() || is_for_vgpus) return of_use(snapshot, description);
   if (description.status && description.status->desired == policy::Mode::vgpu &&
       !description.obstacle.empty())
     return {.word = description.host_driver ? "no vGPU types" : "no vGPU host driver",
@@ -273,10 +257,20 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
   description.mode = mode_of(snapshot, function);
   description.members = members_of(snapshot, rules, function);
   description.users = users_of(snapshot, function);
-  description.vgpus = vgpus_of(snapshot, gpu);
-  description.framework = gpu == nullptr ? &mdev::no_framework() : gpu->framework;
-  description.host_driver = gpu != nullptr && gpu->host_driver;
-  description.obstacle = gpu == nullptr ? "" : gpu->obstacle;
+  description.framework = &mdev::no_framework();
+  if (gpu != nullptr) {
+    description.framework = gpu->framework;
+    description.host_driver = gpu->host_driver;
+    description.obstacle = gpu->obstacle;
+    for (const mdev::VgpuDevice& device : gpu->devices) {
+      const auto users = snapshot.use.of(device.id.text);
+      description.vgpus.push_back(
+          {.device = device,
+           .users = {users.begin(), users.end()},
+           .advertised_as = advertised_as(snapshot, device.id.text, device.iommu_group)});
+    }
+  }
+
   // Kata's plugin advertises numbers, so the IOMMU group tells which GPU is meant; a whole group is one GPU
   // then.
   description.advertised_as =
@@ -297,21 +291,6 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
   add_outlook(snapshot, rules, description);
   description.condition = condition_of(snapshot, description);
   return description;
-}
-
-/// A virtual function of another vendor's accelerator that a vfio driver has.
-bool is_passed_through_vf(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
-                          const vfio::PciFunction& function) {
-  return vfio::on_vfio_driver(function) && !rules.vendors.contains(function.vendor) &&
-         vfio::is_accelerators_vf(inventory, rules, function);
-}
-
-NamedDescription named(const NodeSnapshot& snapshot, const policy::ModelNames& models,
-                       const vfio::PciFunction& function) {
-  return {.function = function,
-          .model = models ? models(function) : std::string(),
-          .advertised_as = advertised_as(snapshot, function.address.text(), {}),
-          .not_advertised = why_not_advertised(snapshot, function.address)};
 }
 
 }  // namespace
@@ -392,9 +371,17 @@ NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::Accelera
     if (rules.match(function)) {
       description.accelerators.push_back(
           accelerator(snapshot, rules, models, function, std::move(findings[address])));
-    } else if (rules.match_by_name(function) || is_passed_through_vf(snapshot.inventory, rules, function)) {
-      description.by_name.push_back(named(snapshot, models, function));
+      continue;
     }
+    // A vfio driver may have a virtual function of another vendor's accelerator.
+    const bool is_passed_through_vf = vfio::on_vfio_driver(function) &&
+                                      !rules.vendors.contains(function.vendor) &&
+                                      vfio::is_accelerators_vf(snapshot.inventory, rules, function);
+    if (rules.match_by_name(function) || is_passed_through_vf)
+      description.by_name.push_back({.function = function,
+                                     .model = models ? models(function) : std::string(),
+                                     .advertised_as = advertised_as(snapshot, address.text(), {}),
+                                     .not_advertised = why_not_advertised(snapshot, address)});
   }
   description.whose = rules.whose;
   if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu)

@@ -22,11 +22,6 @@
 namespace ferry::host {
 namespace {
 
-api::DesiredMark mark_of(const DesiredState& desired) {
-  return {
-      .generation = desired.file.generation, .policy = desired.policy.name, .source = desired.file.source};
-}
-
 void set_node(const NodeContext& context, const DesiredState& desired, ScannedNode node,
               RoundSnapshot& snapshot) {
   snapshot.modes = policy::resolve(desired.policy, node.vgpus, context.models).modes;
@@ -162,7 +157,8 @@ Round NodeKeeper::keep_desired_state(DesiredState desired) {
   policy_ = desired.policy;
   memory_.sanitize.policy = desired.policy.sanitize;
   RoundSnapshot snapshot;
-  snapshot.desired = mark_of(desired);
+  snapshot.desired = api::DesiredMark{
+      .generation = desired.file.generation, .policy = desired.policy.name, .source = desired.file.source};
   auto plain = make_context_(uses_);
   if (!plain) return report_obstacle(snapshot.desired, {.error = plain.error()});
   std::optional<NodeContext> context(context_for(std::move(*plain), desired.policy));

@@ -68,15 +68,6 @@ KeeperSettings keeper_settings(KeeperSettings settings, const HostFs& host, Proc
   return settings;
 }
 
-ClaimSettings claim_settings(const NodeLoopOptions& options) {
-  return {.desired_file = options.keeper.desired_file,
-          .profiles = options.keeper.profiles,
-          .advertised_file = options.keeper.advertised_file,
-          .plugin_liveness = options.keeper.plugin_liveness,
-          .metadata_folder = options.claim_metadata,
-          .lock_patience = kClaimLockPatience};
-}
-
 /// Reports changes of the files that lead to a round. Belongs to the loop's thread.
 class WatchedFiles : Pinned {
  public:
@@ -197,7 +188,14 @@ class NodeLoop {
             loop, host, files_to_watch(options.keeper), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
-    ClaimKeeper& keeper = claim_keeper_.emplace(host, uses, std::move(make_context), claim_settings(options));
+    ClaimKeeper& keeper =
+        claim_keeper_.emplace(host, uses, std::move(make_context),
+                              ClaimSettings{.desired_file = options.keeper.desired_file,
+                                            .profiles = options.keeper.profiles,
+                                            .advertised_file = options.keeper.advertised_file,
+                                            .plugin_liveness = options.keeper.plugin_liveness,
+                                            .metadata_folder = options.claim_metadata,
+                                            .lock_patience = kClaimLockPatience});
     claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
       return serve(keeper, request);
     });

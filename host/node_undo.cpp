@@ -57,10 +57,6 @@ std::optional<Trouble> trouble_divided(const NodeOutcome& outcome, const vfio::P
   return Trouble{.error = error, .reasons = vgpu::reasons_of(error, found->reasons), .refused = refused};
 }
 
-Error left_as_it_is(const vfio::PciAddress& gpu) {
-  return {.code = Errc::stuck, .message = gpu.text() + ": left as it is, since a write has not returned"};
-}
-
 // A write may also have got stuck during the rollback of an earlier failure, and on another function than the
 // GPU.
 bool hangs(const NodeContext& context, const Trouble& trouble) {
@@ -75,8 +71,11 @@ bool hangs(const NodeContext& context, const Trouble& trouble) {
 
 void undo_vgpus(const NodeContext& context, const BeforeStages& before, vgpu::GpuOutcome& gpu,
                 const Trouble& why) {
-  gpu.undo_errors = hangs(context, why) ? std::vector<Error>{left_as_it_is(gpu.gpu)}
-                                        : vgpu::put_back(context.vgpu_host, before.resolved.vgpus, gpu);
+  if (hangs(context, why))
+    gpu.undo_errors = {
+        {.code = Errc::stuck, .message = gpu.gpu.text() + ": left as it is, since a write has not returned"}};
+  else
+    gpu.undo_errors = vgpu::put_back(context.vgpu_host, before.resolved.vgpus, gpu);
   const bool refused = why.refused && gpu.undo_errors.empty();
   gpu.kind = refused ? vgpu::GpuOutcome::Kind::refused : vgpu::GpuOutcome::Kind::failed;
   gpu.error = why.error;
@@ -87,21 +86,6 @@ void undo_vgpus(const NodeContext& context, const BeforeStages& before, vgpu::Gp
 Trouble prefixed(Trouble trouble, const std::string& what) {
   trouble.error.message = what + ": " + trouble.error.message;
   return trouble;
-}
-
-// A GPU that was emptied and then could not go to vfio has lost its vGPUs in vain.
-bool undo_emptied(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome) {
-  bool any = false;
-  for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
-    const auto mode = before.resolved.modes.find(gpu.gpu);
-    const bool away = mode != before.resolved.modes.end() && mode->second == policy::Mode::passthrough;
-    if (!away || !gpu.before) continue;
-    const auto trouble = trouble_of_bind(outcome, gpu.gpu);
-    if (!trouble) continue;
-    any = true;
-    undo_vgpus(context, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
-  }
-  return any;
 }
 
 /// A unit of the first stage that is to return to vfio.
@@ -162,14 +146,6 @@ Result<vfio::RebindRequest> to_vfio_again(const NodeContext& context, const Befo
   return request;
 }
 
-// Functions that were on vfio without Ferry are deleted from the undo journal again.
-Result<> forget_others(const NodeContext& context, const BeforeStages& before, const vfio::Rebind& rebind) {
-  std::vector<vfio::PciAddress> others;
-  for (const vfio::PciAddress& member : rebind.rebinding())
-    if (!before.journal.members.contains(member)) others.push_back(member);
-  return vfio::erase_from_undo_journal(context.fs(), others);
-}
-
 // The error says why a unit is not on vfio again.
 Result<> back_on_vfio(const NodeContext& context, const BeforeStages& before,
                       const Result<vfio::RebindOutcome>& rebound, const vfio::RebindResult& unit) {
@@ -177,7 +153,12 @@ Result<> back_on_vfio(const NodeContext& context, const BeforeStages& before,
   const vfio::RebindResult* const result = rebound->find(unit.devices.front());
   if (result == nullptr) return fail(Errc::failed, "nothing came of it");
   if (auto done = result->check(); !done) return done;
-  return forget_others(context, before, unit.rebind);
+
+  // Functions that were on vfio without Ferry are deleted from the undo journal again.
+  std::vector<vfio::PciAddress> others;
+  for (const vfio::PciAddress& member : unit.rebind.rebinding())
+    if (!before.journal.members.contains(member)) others.push_back(member);
+  return vfio::erase_from_undo_journal(context.fs(), others);
 }
 
 void add_failure(const Returning& unit, const Result<>& on_vfio, NodeOutcome& outcome) {
@@ -242,8 +223,18 @@ Result<BeforeStages> before_stages(const NodeContext& context, const vfio::Inven
 }
 
 bool undo_half_done(const NodeContext& context, const BeforeStages& before, NodeOutcome& outcome) {
-  const bool emptied = undo_emptied(context, before, outcome);
-  return undo_unbind(context, before, outcome) || emptied;
+  bool any = false;
+  for (vgpu::GpuOutcome& gpu : outcome.vgpus.gpus) {
+    const auto mode = before.resolved.modes.find(gpu.gpu);
+    const bool away = mode != before.resolved.modes.end() && mode->second == policy::Mode::passthrough;
+    if (!away || !gpu.before) continue;
+    const auto trouble = trouble_of_bind(outcome, gpu.gpu);
+    if (!trouble) continue;
+    // A GPU that was emptied and then could not go to vfio has lost its vGPUs in vain.
+    undo_vgpus(context, before, gpu, prefixed(*trouble, "it could not be bound for passthrough"));
+    any = true;
+  }
+  return undo_unbind(context, before, outcome) || any;
 }
 
 }  // namespace ferry::host

@@ -192,13 +192,6 @@ ReconcileResult refuse_devices_of_pods(const RoundSnapshot& snapshot) {
   return out;
 }
 
-std::optional<Error> first_error_of(const NodeOutcome& outcome) {
-  if (outcome.error) return outcome.error;
-  for (const auto* errors : {&outcome.unbound.errors, &outcome.bound.errors, &outcome.vgpus.errors})
-    if (!errors->empty()) return errors->front();
-  return std::nullopt;
-}
-
 /// The result of an attempt. `snapshot.conditions` are those before it.
 ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
   ReconcileResult out = result_for(snapshot);
@@ -211,7 +204,10 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
       if (const auto known = snapshot.conditions.find(gpu);
           known != snapshot.conditions.end() && known->second.state == condition.state)
         condition = known->second;
-    out.error = first_error_of(*snapshot.outcome);
+    const NodeOutcome& outcome = *snapshot.outcome;
+    out.error = outcome.error;
+    for (const auto* errors : {&outcome.unbound.errors, &outcome.bound.errors, &outcome.vgpus.errors})
+      if (!out.error && !errors->empty()) out.error = errors->front();
   }
   const bool planned = writes(snapshot.plan);
   // A second plan must find nothing to do, or else every round would repeat the change.

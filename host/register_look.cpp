@@ -8,6 +8,7 @@
 #include <spdlog/spdlog.h>
 
 #include "host/node_keeper.h"
+#include "host/sanitize/sanitize_step.h"
 #include "hostfs/kernel_facts.h"
 #include "hostfs/locks.h"
 #include "vfio/confidential/mode_setting.h"
@@ -27,9 +28,7 @@ api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding
     out.facts.in_use = true;
     return out;
   }
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
-  const std::uint64_t read_at = facts.problem.empty() ? static_cast<std::uint64_t>(seconds) : 0;
+  const std::uint64_t read_at = facts.problem.empty() ? seconds_now() : 0;
   return {.facts = std::move(facts), .read_at = read_at, .binding = binding};
 }
 

@@ -13,29 +13,26 @@ constexpr const char* kReady = "gpu-ferry\n";
 // No consumer waits for workload-type on a node for containers.
 constexpr std::array kWorkloads = {"vm-passthrough\n", "vm-vgpu\n"};
 
-bool all_are_on_vfio(const std::vector<api::AcceleratorStatus>& gpus) {
-  // The operator's validator says ready without a GPU, too, but no VM can have one then.
-  return !gpus.empty() && std::ranges::all_of(gpus, [](const api::AcceleratorStatus& gpu) {
-    return gpu.desired != policy::Mode::passthrough ||
-           (gpu.mode == policy::Mode::passthrough && gpu.state == api::GpuState::ready);
-  });
-}
-
-bool have_vgpus(const std::vector<api::AcceleratorStatus>& gpus) {
-  return std::ranges::any_of(gpus, [](const api::AcceleratorStatus& gpu) {
-    return gpu.desired == policy::Mode::vgpu && !gpu.vgpus.empty();
-  });
-}
-
 }  // namespace
 
 void ValidationFiles::keep(const api::HostStatus& status, const policy::Policy* policy) {
   const bool vgpu = policy != nullptr && policy->asks_for(policy::Mode::vgpu);
   const bool passthrough = policy != nullptr && policy->asks_for(policy::Mode::passthrough);
   const bool good = status.phase == api::NodePhase::ready;
+  // The operator's validator says ready without a GPU, too, but no VM can have one then.
+  const bool all_on_vfio =
+      !status.accelerators.empty() &&
+      std::ranges::all_of(status.accelerators, [](const api::AcceleratorStatus& gpu) {
+        return gpu.desired != policy::Mode::passthrough ||
+               (gpu.mode == policy::Mode::passthrough && gpu.state == api::GpuState::ready);
+      });
+  const bool have_vgpus = std::ranges::any_of(status.accelerators, [](const api::AcceleratorStatus& gpu) {
+    return gpu.desired == policy::Mode::vgpu && !gpu.vgpus.empty();
+  });
+
   // An outdated file is removed first: a consumer that has seen workload-type must find the right ready file.
-  keep(kVfioReady, good && passthrough && all_are_on_vfio(status.accelerators) ? kReady : nullptr);
-  keep(kVgpuReady, good && vgpu && have_vgpus(status.accelerators) ? kReady : nullptr);
+  keep(kVfioReady, good && passthrough && all_on_vfio ? kReady : nullptr);
+  keep(kVgpuReady, good && vgpu && have_vgpus ? kReady : nullptr);
   // On a node with several modes the consumers wait for vGPUs, which are created last.
   if (policy != nullptr) keep(kWorkloadType, vgpu ? kWorkloads[1] : passthrough ? kWorkloads[0] : nullptr);
 }

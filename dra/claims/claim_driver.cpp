@@ -15,7 +15,6 @@
 
 #include "common/text/json.h"
 #include "dra/claims/hostd_client.h"
-#include "dra/claims/new_checkpoint_claim.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -28,14 +27,6 @@ using Devices = Result<std::vector<DeviceAnswer>>;
 // A work has a request to the API server or a connection to hostd, which has as many places. One request of
 // the kubelet may name thousands of claims.
 constexpr std::size_t kMostWorks = 16;
-
-Error goes_on(const ClaimKey& key, ClaimAction action) {
-  const char* const what = action == ClaimAction::prepare ? "its devices are still being prepared"
-                                                          : "its devices are still being undone";
-  return {.code = Errc::unreachable,
-          .message = fmt::format("{}: {}", label(key), what),
-          .hint = "the work goes on, and the kubelet asks again"};
-}
 
 Error is_being_undone(const ClaimKey& key) {
   return {.code = Errc::refused,
@@ -68,21 +59,6 @@ bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, c
 
 api::ClaimRequest unprepare_request(const ClaimKey& claim) {
   return {.action = ClaimAction::unprepare, .claim = claim.uid, .space = claim.space, .name = claim.name};
-}
-
-std::vector<DeviceAnswer> answer_of(const CheckpointClaim& claim) {
-  std::set<std::string> requests;
-  std::vector<DeviceAnswer> out;
-  for (const ClaimDevice& device : claim.devices) {
-    const std::string request(main_request(device.request));
-    DeviceAnswer answer{.request = request,
-                        .pool = device.pool,
-                        .device = device.device.name,
-                        .cdi_ids = {api::claim_cdi_id(claim.uid, device.device.name)}};
-    if (requests.insert(request).second) answer.cdi_ids.push_back(api::metadata_cdi_id(claim.uid, request));
-    out.push_back(std::move(answer));
-  }
-  return out;
 }
 
 class Driver final : public ClaimDriver {
@@ -162,7 +138,28 @@ class Driver final : public ClaimDriver {
   // Requests and their answers.
 
   void take_on(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
-    const auto request = open_request(action, claims, std::move(done));
+    const auto request = std::make_shared<Request>();
+    const char* const what = action == ClaimAction::prepare ? "its devices are still being prepared"
+                                                            : "its devices are still being undone";
+    for (const ClaimKey& key : claims)
+      request->answers.push_back({.uid = key.uid,
+                                  .devices = fail(Errc::unreachable, fmt::format("{}: {}", label(key), what),
+                                                  "the work goes on, and the kubelet asks again")});
+    request->open = claims.size();
+    request->done = std::move(done);
+    if (claims.empty()) {
+      finish(*request);
+      return;
+    }
+
+    request->timer =
+        parts_.loop.at(Clock::now() + settings_.answer_within,
+                       [this, alive = std::weak_ptr<const bool>(alive_), weak = std::weak_ptr(request)] {
+                         const auto late = weak.lock();
+                         if (alive.expired() || late == nullptr || !late->done) return;
+                         finish(*late);
+                         drop_unawaited_reads();
+                       });
     for (std::size_t i = 0; i < claims.size(); ++i) {
       Queued one{.action = action, .key = claims[i], .waiter = Waiter{.request = request, .index = i}};
       if (works_.contains(one.key.uid))
@@ -197,27 +194,6 @@ class Driver final : public ClaimDriver {
       }
     }
     begins_ = false;
-  }
-
-  std::shared_ptr<Request> open_request(ClaimAction action, const std::vector<ClaimKey>& claims, Done done) {
-    auto request = std::make_shared<Request>();
-    for (const ClaimKey& key : claims)
-      request->answers.push_back({.uid = key.uid, .devices = fail(goes_on(key, action))});
-    request->open = claims.size();
-    request->done = std::move(done);
-    if (claims.empty()) {
-      finish(*request);
-      return request;
-    }
-    request->timer =
-        parts_.loop.at(Clock::now() + settings_.answer_within,
-                       [this, alive = std::weak_ptr<const bool>(alive_), weak = std::weak_ptr(request)] {
-                         const auto late = weak.lock();
-                         if (alive.expired() || late == nullptr || !late->done) return;
-                         finish(*late);
-                         drop_unawaited_reads();
-                       });
-    return request;
   }
 
   void finish(Request& request) {
@@ -349,11 +325,16 @@ class Driver final : public ClaimDriver {
 
   void begin(Work& work, const AllocatedClaim& claim) {
     const std::string& uid = work.key.uid;
-    auto record =
-        checkpoint_.find(uid) == nullptr ? new_record(claim) : Result<CheckpointClaim>(names_of(claim));
-    if (!record) return end_work(work, std::move(record).error());
+    CheckpointClaim record = names_of(claim);
+    if (checkpoint_.find(uid) == nullptr) {
+      auto node = parts_.node.node();
+      if (!node) return end_work(work, std::move(node).error());
+      auto with_devices = record_of(claim, std::move(*node), checkpoint_, pool_);
+      if (!with_devices) return end_work(work, std::move(with_devices).error());
+      record = std::move(*with_devices);
+    }
     Checkpoint next = checkpoint_;
-    if (auto begun = begin_prepare(next, std::move(*record)); !begun) {
+    if (auto begun = begin_prepare(next, std::move(record)); !begun) {
       const ClaimKey key = work.key;
       end_work(work, std::move(begun).error());
       // The record has the devices of a former allocation. A kubelet that has lost its own records never asks
@@ -379,12 +360,6 @@ class Driver final : public ClaimDriver {
                      [this, uid](const Result<std::vector<api::PreparedDevice>>& devices) {
                        hostd_has_prepared(works_.at(uid), devices);
                      });
-  }
-
-  Result<CheckpointClaim> new_record(const AllocatedClaim& claim) const {
-    auto node = parts_.node.node();
-    if (!node) return fail(std::move(node).error());
-    return record_of(claim, std::move(*node), checkpoint_, pool_);
   }
 
   void hostd_has_prepared(Work& work, const Result<std::vector<api::PreparedDevice>>& devices) {
@@ -428,10 +403,20 @@ class Driver final : public ClaimDriver {
   void hand_over(Work& work) {
     const CheckpointClaim& claim = *checkpoint_.find(work.key.uid);
     std::vector<std::string> names;
-    names.reserve(claim.devices.size());
-    for (const ClaimDevice& device : claim.devices) names.push_back(device.device.name);
+    std::set<std::string> requests;
+    std::vector<DeviceAnswer> answers;
+    for (const ClaimDevice& device : claim.devices) {
+      const std::string request(main_request(device.request));
+      DeviceAnswer answer{.request = request,
+                          .pool = device.pool,
+                          .device = device.device.name,
+                          .cdi_ids = {api::claim_cdi_id(claim.uid, device.device.name)}};
+      if (requests.insert(request).second) answer.cdi_ids.push_back(api::metadata_cdi_id(claim.uid, request));
+      answers.push_back(std::move(answer));
+      names.push_back(device.device.name);
+    }
     spdlog::info("{} is prepared: {}", label(work.key), fmt::join(names, ", "));
-    end_work(std::string(work.key.uid), answer_of(claim));
+    end_work(std::string(work.key.uid), answers);
   }
 
   // Unprepare.
@@ -443,7 +428,12 @@ class Driver final : public ClaimDriver {
         if (waiter) found->second.waiters.push_back(*waiter);
         return;
       }
-      stop_preparing(found->second);
+      // The wait for hostd ends, which finishes its work and then undoes it.
+      const Work work = std::move(found->second);
+      works_.erase(found);
+      const Devices stopped = fail(Errc::refused, label(work.key) + ": it is being undone",
+                                   "the kubelet has asked for that; the claim waits until then");
+      for (const Waiter& preparing : work.waiters) answer(preparing, stopped);
     }
     Checkpoint next = checkpoint_;
     const bool is_known = begin_unprepare(next, key.uid);
@@ -463,16 +453,6 @@ class Driver final : public ClaimDriver {
                        // hostd fails only for a claim that its record has, or may have.
                        hostd_has_undone(asked, undone, is_known || asked.hostd->has_answered());
                      });
-  }
-
-  /// Gives up the wait for hostd, which finishes its work and then undoes it.
-  void stop_preparing(const Work& preparing) {
-    const auto found = works_.find(preparing.key.uid);
-    const Work work = std::move(found->second);
-    works_.erase(found);
-    const Devices stopped = fail(Errc::refused, label(work.key) + ": it is being undone",
-                                 "the kubelet has asked for that; the claim waits until then");
-    for (const Waiter& waiter : work.waiters) answer(waiter, stopped);
   }
 
   /// hostd's record may have a claim that the checkpoint has lost. Without an answer of hostd, an unknown

@@ -92,6 +92,19 @@ struct ClaimAnswer {
   Result<std::vector<DeviceAnswer>> devices;  ///< none after unprepare
 };
 
+// new_checkpoint_claim.cpp makes the record of a claim before its devices are prepared, of the claim's
+// allocation and the node's slices.
+
+/// The record of a claim with its devices. Errors: those of check_available().
+Result<CheckpointClaim> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
+                                  const std::string& pool);
+
+/// Only the fields that begin_prepare() compares with a record that is there: requests and names.
+CheckpointClaim names_of(const AllocatedClaim& claim);
+
+/// The request that has hostd prepare the devices of the record.
+api::ClaimRequest prepare_request(const CheckpointClaim& claim);
+
 /// Belongs to the loop's thread. A node has one at a time, since it alone writes the checkpoint: the caller
 /// holds an InstanceLock.
 class ClaimDriver : Pinned {

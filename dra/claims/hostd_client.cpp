@@ -23,17 +23,6 @@ Error away(std::string message) {
   return {.code = Errc::unreachable, .message = std::move(message), .hint = kAway};
 }
 
-/// Goes by the folder's descriptor, so that a long path does no harm.
-Result<sockaddr_un> address_of(const UniqueFd& folder, const std::filesystem::path& socket) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = fmt::format("/proc/self/fd/{}/{}", folder.get(), socket.filename().string());
-  if (path.size() >= sizeof(address.sun_path))
-    return fail(error_from_errno(ENAMETOOLONG, "connect to /" + socket.string()));
-  std::memcpy(address.sun_path, path.c_str(), path.size());
-  return address;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const HostFs& host,
@@ -47,11 +36,18 @@ Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const Hos
       error.hint = "does `ferry hostd` run with --dra-user and --dra-group of this process?";
     return fail(std::move(error));
   }
-  const auto address = address_of(*folder, socket);
-  if (!address) return fail(address.error());
+
+  // By the folder's descriptor, so that a long path does no harm.
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string path = fmt::format("/proc/self/fd/{}/{}", folder->get(), socket.filename().string());
+  if (path.size() >= sizeof(address.sun_path))
+    return fail(error_from_errno(ENAMETOOLONG, "connect to /" + socket.string()));
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return fail(error_from_errno(errno, action));
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(sockaddr_un)) != 0) {
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_un)) != 0) {
     Error error = error_from_errno(errno, action);
     // EAGAIN: the socket's queue is full.
     if (error.code == std::errc::no_such_file_or_directory || error.code == std::errc::connection_refused ||

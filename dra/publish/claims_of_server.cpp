@@ -25,9 +25,11 @@ struct Reading {
   kube::Timers::Timer end = {};  ///< of the time for the answer
 };
 
-/// All but large fields that are not read. A tenant writes most of them.
-kube::FieldChoice fields_of_claim() {
-  return {
+}  // namespace
+
+void KubeClaimReader::read(const ClaimKey& key, Done done) {
+  // All but large fields that are not read. A tenant writes most of them.
+  const kube::FieldChoice fields{
       .mode = kube::FieldChoice::Mode::all_but,
       .fields = {
           {"metadata", {{"managedFields"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
@@ -41,22 +43,7 @@ kube::FieldChoice fields_of_claim() {
            {{"reservedFor"},
             {"devices"},
             {"allocation", {{"nodeSelector"}, {"devices", {{"config", {{"opaque", {{"parameters"}}}}}}}}}}}}};
-}
-
-Error meaning_of(Error error) {
-  if (error.code == kube::ApiErrc::not_found) error.code = make_error_code(Errc::not_found);
-  if (kube::may_mend(error)) {
-    error.code = make_error_code(Errc::unreachable);
-    if (error.hint.empty()) error.hint = kAgain;
-  }
-  return error;
-}
-
-}  // namespace
-
-void KubeClaimReader::read(const ClaimKey& key, Done done) {
-  ask({.kind = kube::kResourceClaims, .space = key.space, .name = key.name}, fields_of_claim(),
-      std::move(done));
+  ask({.kind = kube::kResourceClaims, .space = key.space, .name = key.name}, fields, std::move(done));
 }
 
 void KubeClaimReader::read_class(const std::string& name, Done done) {
@@ -73,8 +60,14 @@ void KubeClaimReader::ask(const kube::ObjectRef& object, const kube::FieldChoice
       object,
       [&timers = timers_, reading](Result<nlohmann::json> read) {
         timers.cancel(reading->end);
-        if (!read) return reading->done(fail(meaning_of(std::move(read).error())));
-        reading->done(std::move(read));
+        if (read) return reading->done(std::move(read));
+        Error error = std::move(read).error();
+        if (error.code == kube::ApiErrc::not_found) error.code = make_error_code(Errc::not_found);
+        if (kube::may_mend(error)) {
+          error.code = make_error_code(Errc::unreachable);
+          if (error.hint.empty()) error.hint = kAgain;
+        }
+        reading->done(fail(std::move(error)));
       },
       fields);
   reading->end = timers_.at(timers_.now() + kLongest, [&client = client_, reading, name = object.text()] {

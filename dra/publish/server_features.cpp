@@ -18,16 +18,6 @@ constexpr const char* kTrial = "create a ResourceSlice as a trial";
 constexpr int kNotFound = 404;
 constexpr int kInvalid = 422;
 
-bool is_success(int status) {
-  return status >= 200 && status < 300;
-}
-
-std::string trial_path() {
-  // The path of a kind without a namespace has no name in it, so it cannot fail.
-  return kube::collection_of(kube::kResourceSlices, {}).value_or("") +
-         fmt::format("?dryRun=All&fieldValidation=Ignore&fieldManager={}", kube::ApiClient::kFieldManager);
-}
-
 }  // namespace
 
 Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply) {
@@ -39,7 +29,8 @@ Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply) {
         Errc::unsupported, "the API server has no resource.k8s.io/v1, so no ResourceSlices are published",
         "use Kubernetes 1.34 or later, or do without DRA (dra.enabled=false in the chart): the device "
         "plugin serves the GPUs on any version");
-  if (reply->status != kInvalid && !is_success(reply->status)) return fail(kube::error_of(*reply, asked));
+  const bool is_success = reply->status >= 200 && reply->status < 300;
+  if (reply->status != kInvalid && !is_success) return fail(kube::error_of(*reply, asked));
   auto features = features_of_probe(reply->status, parse_answer_json(reply->body));
   if (!features) return fail(std::move(features).error().during(kTrial));
   return features;
@@ -54,9 +45,12 @@ void FeatureProbe::begin(const SliceOwner& owner, Done done) {
     call_.reset();
     done(features_of_answer(reply));
   }};
+  // The path of a kind without a namespace has no name in it, so it cannot fail.
+  const std::string path = kube::collection_of(kube::kResourceSlices, {}).value_or("");
   call_ = transport_.send(
       {.method = "POST",
-       .path = trial_path(),
+       .path = path + fmt::format("?dryRun=All&fieldValidation=Ignore&fieldManager={}",
+                                  kube::ApiClient::kFieldManager),
        .content_type = "application/json",
        .body = slice_json(probe_slice(owner)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)},
       std::move(listener));

@@ -23,19 +23,14 @@ SliceRequest naming(const StoredSlice& stored) {
           .version = stored.version};
 }
 
-bool has_taint(const Device& device, const Taint& taint) {
-  return std::ranges::any_of(device.taints, [&](const Taint& one) {
-    return one.key == taint.key && one.value == taint.value && one.effect == taint.effect;
-  });
-}
-
 bool adds_taints(const ResourceSlice& before, const ResourceSlice& after) {
-  return std::ranges::any_of(after.devices, [&](const Device& device) {
+  for (const Device& device : after.devices) {
     const auto former = std::ranges::find(before.devices, device.name, &Device::name);
-    return std::ranges::any_of(device.taints, [&](const Taint& taint) {
-      return former == before.devices.end() || !has_taint(*former, taint);
-    });
-  });
+    const std::vector<Taint> taints = former == before.devices.end() ? std::vector<Taint>() : former->taints;
+    for (const Taint& taint : device.taints)
+      if (std::ranges::none_of(taints, [&](const Taint& one) { return one.is_same(taint); })) return true;
+  }
+  return false;
 }
 
 /// The place of the slice that becomes `desired`; absent: none has its index. After a lost answer two may

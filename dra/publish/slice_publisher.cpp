@@ -42,40 +42,14 @@ constexpr std::size_t kMostOfSlices = std::size_t{16} << 20U;
 // Slices in one answer, of which the whole tree is in memory at a time.
 constexpr unsigned kSlicesOfPage = 4;
 
-std::string text_of(const json& object) {
-  return object.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
 json kept_slice(const json& object) {
   const json& metadata = json_at(object, "metadata");
   json slice = {{"spec", json_at(object, "spec")}};
   for (const char* const key : {"name", "ownerReferences"})
     if (const json& value = json_at(metadata, key); !value.is_null()) slice["metadata"][key] = value;
-  return {{kUid, text_at(metadata, kUid)}, {kVersion, text_at(metadata, kVersion)}, {kText, text_of(slice)}};
-}
-
-kube::ObjectWatch::Kept parts_of_slices() {
-  return {.take = kept_slice, .most = kMostOfSlices, .page = kSlicesOfPage};
-}
-
-/// All but the fields that tenants write, and the large ones. The scheduler copies tolerations of a request
-/// to each of its results.
-kube::FieldChoice claim_fields() {
-  const kube::Field results{.name = "results",
-                            .inner = {{"tolerations"},
-                                      {"bindingConditions"},
-                                      {"bindingFailureConditions"},
-                                      {"consumedCapacity"},
-                                      {"compatibilityGroups"},
-                                      {"skipNodeOperations"}}};
-  return {.mode = kube::FieldChoice::Mode::all_but,
-          .fields = {{"metadata",
-                      {{"managedFields"}, {"annotations"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
-                     {"spec"},
-                     {"status",
-                      {{"reservedFor"},
-                       {"devices"},
-                       {"allocation", {{"nodeSelector"}, {"devices", {{"config"}, results}}}}}}}};
+  return {{kUid, text_at(metadata, kUid)},
+          {kVersion, text_at(metadata, kVersion)},
+          {kText, slice.dump(-1, ' ', false, json::error_handler_t::replace)}};
 }
 
 /// Null: the claim has no device of the pool. A device with admin access does not count: the scheduler
@@ -94,25 +68,27 @@ json kept_claim(const json& object, std::string_view pool) {
   return {{kUid, text_at(json_at(object, "metadata"), kUid)}, {kDevices, std::move(names)}};
 }
 
+/// All but the fields that tenants write, and the large ones. The scheduler copies tolerations of a request
+/// to each of its results.
 kube::ObjectWatch::Kept parts_of_claims(std::string pool) {
-  return {.fields = claim_fields(),
+  const kube::Field results{.name = "results",
+                            .inner = {{"tolerations"},
+                                      {"bindingConditions"},
+                                      {"bindingFailureConditions"},
+                                      {"consumedCapacity"},
+                                      {"compatibilityGroups"},
+                                      {"skipNodeOperations"}}};
+  const kube::FieldChoice fields{
+      .mode = kube::FieldChoice::Mode::all_but,
+      .fields = {
+          {"metadata", {{"managedFields"}, {"annotations"}, {"labels"}, {"finalizers"}, {"ownerReferences"}}},
+          {"spec"},
+          {"status",
+           {{"reservedFor"},
+            {"devices"},
+            {"allocation", {{"nodeSelector"}, {"devices", {{"config"}, results}}}}}}}};
+  return {.fields = fields,
           .take = [pool = std::move(pool)](const json& object) { return kept_claim(object, pool); }};
-}
-
-/// The stored slice with its new content.
-json replacement_of(const SliceRequest& request) {
-  json object = slice_json(request.slice);
-  json& metadata = object["metadata"];
-  metadata["name"] = request.name;
-  metadata[kUid] = request.uid;
-  metadata[kVersion] = request.version;
-  return object;
-}
-
-/// True: the slice was changed or removed since it was read. The watch reports it.
-bool is_overtaken(const Error& error) {
-  return error.code == kube::ApiErrc::conflict || error.code == kube::ApiErrc::not_found ||
-         error.code == kube::ApiErrc::already_exists;
 }
 
 kube::ObjectRef slice_ref(const std::string& name) {
@@ -130,7 +106,7 @@ SlicePublisher::SlicePublisher(const HostFs& host, kube::ApiTransport& transport
       client_(transport, timers, random_),
       probe_(transport),
       slices_(transport, timers, random_, kube::slices_of_node(settings_.node, kDriver), listener(kSlices),
-              parts_of_slices()),
+              {.take = kept_slice, .most = kMostOfSlices, .page = kSlicesOfPage}),
       claims_(transport, timers, random_, {.kind = kube::kResourceClaims}, listener(kClaims),
               parts_of_claims(pool_name(settings_.node))) {}
 
@@ -344,9 +320,15 @@ void SlicePublisher::send_next() {
     case SliceRequest::Action::create:
       client_.create(kube::kResourceSlices, {}, slice_json(request.slice), answered);
       break;
-    case SliceRequest::Action::update:
-      client_.replace(slice_ref(request.name), replacement_of(request), answered);
+    case SliceRequest::Action::update: {
+      json object = slice_json(request.slice);
+      json& metadata = object["metadata"];
+      metadata["name"] = request.name;
+      metadata[kUid] = request.uid;
+      metadata[kVersion] = request.version;
+      client_.replace(slice_ref(request.name), object, answered);
       break;
+    }
     case SliceRequest::Action::remove:
       client_.remove(slice_ref(request.name), request.uid,
                      [this](const Result<>& answer) { removed(answer); });
@@ -382,7 +364,10 @@ void SlicePublisher::sent_one() {
 
 void SlicePublisher::failed(const Error& error) {
   requests_.clear();
-  if (!is_overtaken(error)) return retry(error);
+  // The slice was changed or removed since it was read. The watch reports it.
+  const bool is_overtaken = error.code == kube::ApiErrc::conflict || error.code == kube::ApiErrc::not_found ||
+                            error.code == kube::ApiErrc::already_exists;
+  if (!is_overtaken) return retry(error);
   spdlog::debug("{}: read again", error.text());
   pause();
 }

@@ -10,13 +10,6 @@
 namespace ferry::dra {
 namespace {
 
-/// nullptr: no claim has the device.
-const HeldDevice* held_device(const NodeModel& node, const Device& device) {
-  const auto found = std::ranges::find_if(
-      node.held, [&](const HeldDevice& held) { return held.device.name == device.name; });
-  return found == node.held.end() ? nullptr : &*found;
-}
-
 /// The GPU that makes the device unhealthy; nullptr: it is healthy. `first`: the device's own GPU. A vGPU
 /// that a claim has stays healthy if its GPU makes no further ones.
 const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& device, bool is_held) {
@@ -31,12 +24,12 @@ const Gpu* unhealthy_gpu(const NodeModel& node, const Gpu& first, const Device& 
 }  // namespace
 
 std::string loss_of(const NodeModel& node, const HeldDevice& held) {
-  const Gpu* const first = node.find(held.gpu);
-  if (first == nullptr) return fmt::format("GPU {} is gone", held.gpu.text());
+  const Gpu* const first = node.find(held.asked.gpu);
+  if (first == nullptr) return fmt::format("GPU {} is gone", held.asked.gpu.text());
   if (is_whole(held.device) && !first->unplugged.empty())
     return fmt::format("GPU {} of its IOMMU group is gone", first->unplugged.front());
   if (std::ranges::find(first->lost_claims, held.claim) == first->lost_claims.end()) return {};
-  return fmt::format("another program has taken away its device of GPU {}", held.gpu.text());
+  return fmt::format("another program has taken away its device of GPU {}", held.asked.gpu.text());
 }
 
 std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication& publication) {
@@ -44,17 +37,17 @@ std::vector<DeviceHealth> device_health(const NodeModel& node, const Publication
   std::vector<DeviceHealth> out;
   for (const PublishedDevice& published : publication.devices) {
     DeviceHealth health{.pool = pool, .device = published.device.name};
-    const Gpu* const first = node.find(published.gpu);
-    const HeldDevice* const held = held_device(node, published.device);
-    std::string loss = held != nullptr ? loss_of(node, *held) : std::string();
+    const Gpu* const first = node.find(published.asked.gpu);
+    const auto held = std::ranges::find_if(
+        node.held, [&](const HeldDevice& one) { return one.device.name == published.device.name; });
+    const bool is_held = held != node.held.end();
+    std::string loss = is_held ? loss_of(node, *held) : std::string();
     if (!loss.empty()) {
       health.message = std::move(loss);
     } else if (first == nullptr) {
-      health.message = fmt::format("GPU {} is gone", published.gpu.text());
-    } else if (const Gpu* const gpu = unhealthy_gpu(node, *first, published.device, held != nullptr)) {
+      health.message = fmt::format("GPU {} is gone", published.asked.gpu.text());
+    } else if (const Gpu* const gpu = unhealthy_gpu(node, *first, published.device, is_held)) {
       health.message = fmt::format("GPU {}: {}", gpu->address.text(), gpu->obstacle());
-    } else {
-      health.state = DeviceHealth::State::healthy;
     }
     out.push_back(std::move(health));
   }

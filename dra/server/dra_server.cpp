@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <map>
 #include <mutex>
-#include <optional>
 #include <set>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,15 +57,6 @@ bool is_registration_name(std::string_view file) {
 
 bool is_plugin_name(std::string_view file) {
   return file == "dra.sock" || (file.starts_with("dra-") && file.ends_with(".sock"));
-}
-
-template <typename Request>
-std::vector<ClaimKey> keys_of(const Request& request) {
-  std::vector<ClaimKey> out;
-  out.reserve(static_cast<std::size_t>(request.claims_size()));
-  for (const wire::Claim& claim : request.claims())
-    out.push_back({.uid = claim.uid(), .space = claim.namespace_(), .name = claim.name()});
-  return out;
 }
 
 RpcAnswer prepared(const std::vector<ClaimAnswer>& answers) {
@@ -249,17 +239,14 @@ class Server final : public DraServer {
       if (is_served(endpoint)) return;
       const auto opened = open_socket(endpoint, SocketFile::Rival::yield);
       if (opened) return;
-      if (is_removed(endpoint)) return fail_without(endpoint);
+      // The removal of an open directory raises no event.
+      struct stat now {};
+      const bool is_removed = ::fstat(endpoint.folder.get(), &now) == 0 && now.st_nlink == 0;
+      if (is_removed) return fail_without(endpoint);
       spdlog::warn("{}; trying again until it is done", opened.error().text());
       retry(endpoint);
     });
     endpoint.pause = std::min(2 * endpoint.pause, kLongestPause);
-  }
-
-  /// The removal of an open directory raises no event.
-  static bool is_removed(const Endpoint& endpoint) {
-    struct stat now {};
-    return ::fstat(endpoint.folder.get(), &now) == 0 && now.st_nlink == 0;
   }
 
   void fail_without(const Endpoint& endpoint) {
@@ -299,20 +286,6 @@ class Server final : public DraServer {
     });
   }
 
-  /// Remembers a call, which then gets its answer by answer(). Absent: the server ends, and the call has its
-  /// answer.
-  std::optional<std::uint64_t> remember(grpc_call* call) {
-    {
-      const std::scoped_lock lock(mutex_);
-      if (!stopping_) {
-        calls_.emplace(++last_call_, call);
-        return last_call_;
-      }
-    }
-    send_answer(call, ending());
-    return std::nullopt;
-  }
-
   void answer(std::uint64_t number, RpcAnswer what) {
     grpc_call* call = nullptr;
     {
@@ -340,9 +313,17 @@ class Server final : public DraServer {
             RpcAnswer (*answer_by)(const std::vector<ClaimAnswer>&)) {
     Request request;
     if (!from_wire(message.get(), request)) return send_answer(call, unreadable_request());
-    const auto number = remember(call);
-    if (!number) return;
-    post([this, number = *number, keys = keys_of(request), work, answer_by] {
+    std::uint64_t number = 0;  // by which answer() finds the call; 0: the server ends
+    {
+      const std::scoped_lock lock(mutex_);
+      if (!stopping_) calls_.emplace(number = ++last_call_, call);
+    }
+    if (number == 0) return send_answer(call, ending());
+
+    std::vector<ClaimKey> keys;
+    for (const wire::Claim& claim : request.claims())
+      keys.push_back({.uid = claim.uid(), .space = claim.namespace_(), .name = claim.name()});
+    post([this, number, keys = std::move(keys), work, answer_by] {
       (driver_.*work)(keys, [this, number, answer_by, alive = std::weak_ptr<const bool>(alive_)](
                                 const std::vector<ClaimAnswer>& answers) {
         if (!alive.expired()) answer(number, answer_by(answers));
@@ -407,8 +388,7 @@ class Server final : public DraServer {
       ::v1alpha1::DeviceHealth& device = *message.add_devices();
       device.mutable_device()->set_pool_name(health.pool);
       device.mutable_device()->set_device_name(health.device);
-      device.set_health(health.state == DeviceHealth::State::healthy ? ::v1alpha1::HEALTHY
-                                                                     : ::v1alpha1::UNHEALTHY);
+      device.set_health(health.message.empty() ? ::v1alpha1::HEALTHY : ::v1alpha1::UNHEALTHY);
       device.set_last_updated_time(now.count());
       device.set_health_check_timeout_seconds(limit.count());
       device.set_message(health.message);

@@ -41,11 +41,9 @@ SocketNames socket_names(const std::filesystem::path& registry, std::string_view
 
 /// The health of a published device, which the kubelet shows in the status of the pods that have it.
 struct DeviceHealth {
-  enum class State { healthy, unhealthy };
   std::string pool;
   std::string device;
-  State state = State::unhealthy;
-  std::string message = {};  ///< the reason; empty: healthy
+  std::string message = {};  ///< why it is unhealthy; empty: it is healthy
   bool operator==(const DeviceHealth&) const = default;
 };
 

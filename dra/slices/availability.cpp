@@ -15,38 +15,13 @@ std::string claim_text(const HeldDevice& held) {
   return fmt::format("the claim with UID {}", held.claim);
 }
 
-bool is_in_group_of(const NodeModel& node, const vfio::PciAddress& a, const vfio::PciAddress& b) {
-  if (a == b) return true;
-  const Gpu* const one = node.find(a);
-  const Gpu* const other = node.find(b);
-  return one != nullptr && other != nullptr && one->iommu_group && one->iommu_group == other->iommu_group;
-}
-
-Result<> check_gpu(const Gpu& gpu, const PublishedDevice& device) {
-  if (gpu.is_ready(is_whole(device.device))) return {};
-  const char* const state = gpu.health == GpuHealth::ready ? "makes no vGPUs now" : "is unhealthy";
-  return fail(Errc::refused,
-              fmt::format("{}: GPU {} {}: {}", device.device.name, gpu.address.text(), state, gpu.obstacle()),
-              "the claim waits until the GPU is ready");
-}
-
-/// KubeVirt finds a device by the UUID of a mediated device, or by a PCI address of exactly twelve
-/// characters.
-Result<> check_address(const Gpu& gpu, const PublishedDevice& device) {
-  const bool has_uuid = !is_whole(device.device) && gpu.framework == VgpuFramework::mdev;
-  if (has_uuid || fits_pci_bus_id(gpu.address)) return {};
-  return fail(
-      Errc::unsupported,
-      fmt::format("{}: the PCI domain of GPU {} has more than four digits, and KubeVirt takes no such "
-                  "address",
-                  device.device.name, gpu.address.text()),
-      "let the VM ask for another GPU, and take this one out of DRA in its policy");
-}
-
 Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedDevice& device,
                          const HeldDevice& held) {
   const std::string& name = device.device.name;
-  if (!is_in_group_of(node, held.gpu, gpu.address)) return {};
+  const Gpu* const other_gpu = node.find(held.asked.gpu);
+  const bool is_in_group =
+      other_gpu != nullptr && gpu.iommu_group && gpu.iommu_group == other_gpu->iommu_group;
+  if (held.asked.gpu != gpu.address && !is_in_group) return {};
   if (is_whole(device.device) || is_whole(held.device))
     return fail(
         Errc::refused,
@@ -54,7 +29,7 @@ Result<> check_neighbour(const NodeModel& node, const Gpu& gpu, const PublishedD
         "the claim waits until that one has ended");
   const std::uint64_t size = framebuffer_of(device.device);
   const std::uint64_t other = framebuffer_of(held.device);
-  if (!gpu.has_one_size() || held.gpu != gpu.address || size == other) return {};
+  if (!gpu.has_one_size() || held.asked.gpu != gpu.address || size == other) return {};
   return fail(Errc::refused,
               fmt::format("{}: the vGPUs of GPU {} have {} MiB each now, and this one needs {} MiB", name,
                           gpu.address.text(), other / kMiB, size / kMiB),
@@ -86,7 +61,7 @@ Result<> check_counters(const Publication& publication, std::span<const HeldDevi
 Result<> check_one(const NodeModel& node, const Publication& publication, std::span<const HeldDevice> held,
                    const std::string& name, std::string_view claim) {
   const PublishedDevice* const device = publication.device(name);
-  const Gpu* const gpu = device == nullptr ? nullptr : node.find(device->gpu);
+  const Gpu* const gpu = device == nullptr ? nullptr : node.find(device->asked.gpu);
   if (gpu == nullptr)
     return fail(Errc::not_found, fmt::format("{}: this node has no such device now", name),
                 "delete the pod, so that its claim is allocated again");
@@ -100,8 +75,23 @@ Result<> check_one(const NodeModel& node, const Publication& publication, std::s
     else
       return {};
   }
-  if (auto address = check_address(*gpu, *device); !address) return address;
-  if (auto ready = check_gpu(*gpu, *device); !ready) return ready;
+  // KubeVirt finds a device by the UUID of a mediated device, or by a PCI address of exactly twelve
+  // characters.
+  const bool whole = is_whole(device->device);
+  const bool has_uuid = !whole && gpu->framework == VgpuFramework::mdev;
+  if (!has_uuid && !fits_pci_bus_id(gpu->address))
+    return fail(Errc::unsupported,
+                fmt::format("{}: the PCI domain of GPU {} has more than four digits, and KubeVirt takes no "
+                            "such address",
+                            name, gpu->address.text()),
+                "let the VM ask for another GPU, and take this one out of DRA in its policy");
+
+  const char* const state = gpu->health == GpuHealth::ready ? "makes no vGPUs now" : "is unhealthy";
+  if (!gpu->is_ready(whole))
+    return fail(Errc::refused,
+                fmt::format("{}: GPU {} {}: {}", name, gpu->address.text(), state, gpu->obstacle()),
+                "the claim waits until the GPU is ready");
+
   for (const HeldDevice& other : others)
     if (auto fits = check_neighbour(node, *gpu, *device, other); !fits) return fits;
   return check_counters(publication, others, *device);
@@ -118,7 +108,8 @@ Result<> check_available(const NodeModel& node, const Publication& publication,
         held, [&](const HeldDevice& one) { return one.device.name == name && one.claim == claim; });
     if (has_it) continue;
     const PublishedDevice& device = *publication.device(name);
-    held.push_back({.claim = std::string(claim), .gpu = device.gpu, .device = device.device, .counters = {}});
+    held.push_back(
+        {.claim = std::string(claim), .asked = device.asked, .device = device.device, .counters = {}});
   }
   return {};
 }

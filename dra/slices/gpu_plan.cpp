@@ -33,18 +33,6 @@ std::uint64_t memory_of_equal_sizes(const Gpu& gpu) {
   return most;
 }
 
-/// A value that each of `numbers` divides. If that is large, one that is large enough for the quotients,
-/// rounded down, to allow each number and not one more (256 squared, and more).
-std::uint64_t instances_for(const std::set<std::uint64_t>& numbers) {
-  constexpr std::uint64_t kLarge = 1ULL << 20U;
-  std::uint64_t out = 1;
-  for (const std::uint64_t number : numbers) {
-    out = std::lcm(out, number);
-    if (out > kLarge) return kLarge;
-  }
-  return out;
-}
-
 GpuPlan plan_equal_sizes(const Gpu& gpu, const std::string& suffix) {
   const std::uint64_t memory = memory_of_equal_sizes(gpu);
   std::set<std::uint64_t> limits;
@@ -54,7 +42,13 @@ GpuPlan plan_equal_sizes(const Gpu& gpu, const std::string& suffix) {
   for (const VgpuType& type : gpu.types)
     if (const std::uint64_t most = most_vgpus(type, gpu.memory_mib); most != 0 && is_limited(type, most))
       limits.insert(most);
-  const std::uint64_t instances = instances_for(limits);
+
+  // A value that each limit divides. If that is large, one that is large enough for the quotients, rounded
+  // down, to allow each limit and not one more (256 squared, and more).
+  constexpr std::uint64_t kLarge = 1ULL << 20U;
+  std::uint64_t instances = 1;
+  for (const std::uint64_t limit : limits) instances = std::min(std::lcm(instances, limit), kLarge);
+
   GpuPlan out{.counters = {}, .framebuffer_mib = memory};
   out.counters[kFramebuffer + suffix] = memory * kMiB;
   if (!limits.empty()) out.counters["instances" + suffix] = instances;
@@ -108,15 +102,6 @@ std::uint64_t extent_of(const Gpu& gpu) {
   return extent;
 }
 
-/// The memory that any vGPUs at different placements can have together, or the GPU's own if that is more.
-std::uint64_t memory_of_mixed_sizes(const Gpu& gpu, std::uint64_t extent) {
-  std::uint64_t most = gpu.memory_mib;
-  for (const VgpuType& type : gpu.types)
-    if (has_placements(type))
-      most = std::max(most, (type.framebuffer_mib * extent + type.size - 1) / type.size);
-  return most;
-}
-
 bool fits_unit(const VgpuType& type, std::uint32_t placement, std::uint64_t unit) {
   return type.size % unit == 0 && placement % unit == 0;
 }
@@ -159,7 +144,12 @@ GpuPlan plan_mixed_sizes(const Gpu& gpu, const std::string& suffix, std::size_t 
   }
   const std::uint64_t units = (extent + unit - 1) / unit;
   const bool counts_memory = units < most_counters;
-  GpuPlan out{.counters = {}, .framebuffer_mib = memory_of_mixed_sizes(gpu, extent)};
+  GpuPlan out{.counters = {}, .framebuffer_mib = gpu.memory_mib};
+  // The vGPUs at different placements may have more together than the GPU's own memory.
+  for (const VgpuType& type : gpu.types)
+    if (has_placements(type))
+      out.framebuffer_mib =
+          std::max(out.framebuffer_mib, (type.framebuffer_mib * extent + type.size - 1) / type.size);
   if (counts_memory) out.counters[kFramebuffer + suffix] = out.framebuffer_mib * kMiB;
   for (std::uint64_t i = 0; i < units; ++i) out.counters[unit_name(i, suffix)] = 1;
   for (const VgpuType& type : gpu.types) {

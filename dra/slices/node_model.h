@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "api/claim_request.h"
 #include "api/claimable_gpus.h"
 #include "dra/slices/resource_slice.h"
 #include "vfio/pci/pci_address.h"
@@ -25,10 +26,10 @@ inline constexpr std::uint64_t kMiB = 1ULL << 20U;
 
 /// A device that a claim has: from the moment in which its preparation begins until it is undone.
 struct HeldDevice {
-  std::string claim;  ///< UID
-  vfio::PciAddress gpu;
-  Device device;        ///< as it was published, without taints
-  CounterSet counters;  ///< as its Publication had it; no name: the device uses no counters
+  std::string claim;           ///< UID
+  api::RequestedDevice asked;  ///< of hostd
+  Device device;               ///< as it was published, without taints
+  CounterSet counters;         ///< as its Publication had it; no name: the device uses no counters
 };
 
 struct NodeModel {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "common/generation.h"
+#include "common/text/words.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -19,7 +20,6 @@ namespace {
 /// A device, and whether it is published while no claim has it.
 struct Candidate {
   PublishedDevice device;
-  std::string type = {};  ///< the ID of the vGPU's type
   bool published = true;
 };
 
@@ -39,18 +39,8 @@ std::string counter_set_of(const Gpu& gpu) {
   return gpu.iommu_group ? counter_set_name(*gpu.iommu_group) : "gpu-" + address_label(gpu.address);
 }
 
-const char* framework_word(VgpuFramework framework) {
-  using enum VgpuFramework;
-  switch (framework) {
-    case none:
-      break;
-    case mdev:
-      return "mdev";
-    case vendor_vfio:
-      return "vdev";
-  }
-  return "";
-}
+constexpr Words<VgpuFramework, 3> kFrameworks = {
+    {{"", VgpuFramework::none}, {"mdev", VgpuFramework::mdev}, {"vdev", VgpuFramework::vendor_vfio}}};
 
 /// Every device has the same attributes of the driver's domain, since a CEL selector that reads a missing one
 /// ends the pod's scheduling.
@@ -64,7 +54,7 @@ Attributes attributes_of(const Gpu& gpu, const VgpuType* type) {
       {"profile", type == nullptr ? std::string() : attribute_text(type->name)},
       {"vgpuType", type == nullptr ? std::string() : attribute_text(type->short_name)},
       {"typeID", std::int64_t{type == nullptr ? 0 : type_number(type->id).value_or(0)}},
-      {"vgpuFramework", std::string(type == nullptr ? "" : framework_word(gpu.framework))},
+      {"vgpuFramework", std::string(type == nullptr ? "" : word_for(kFrameworks, gpu.framework))},
   };
   if (gpu.numa_node && *gpu.numa_node >= 0)
     out["resource.kubernetes.io/numaNode"] = std::int64_t{*gpu.numa_node};
@@ -81,7 +71,7 @@ std::vector<Taint> health_taints(const Gpu& gpu, bool whole) {
 std::vector<Taint> health_taints(const Group& group, const HeldDevice& held) {
   const bool whole = is_whole(held.device);
   const auto found = std::ranges::find_if(group.gpus, [&](const Gpu* gpu) {
-    return (whole || gpu->address == held.gpu) && !gpu->is_ready(whole);
+    return (whole || gpu->address == held.asked.gpu) && !gpu->is_ready(whole);
   });
   return found == group.gpus.end() ? std::vector<Taint>() : health_taints(**found, whole);
 }
@@ -144,14 +134,6 @@ void taint_without_room(const CounterSet& set, const std::set<std::string>& held
   }
 }
 
-/// Sizes, in bytes, of the vGPUs that claims have on a GPU.
-std::set<std::uint64_t> held_sizes(const Group& group, const Gpu& gpu) {
-  std::set<std::uint64_t> out;
-  for (const HeldDevice* held : group.held)
-    if (held->gpu == gpu.address && !is_whole(held->device)) out.insert(framebuffer_of(held->device));
-  return out;
-}
-
 /// Decides the devices of one IOMMU group.
 class GroupPlan {
  public:
@@ -163,7 +145,13 @@ class GroupPlan {
       set_.counters.insert(plans_.back().counters.begin(), plans_.back().counters.end());
     }
     if (set_.counters.empty()) set_.counters["gpu"] = 1;
-    uses_groups_ = can_use_groups();
+    // The names would be compared between all GPUs of the group. A claim from before they were published has
+    // none, and none is compatible with no name.
+    uses_groups_ = server_.compatibility_groups && plans_.size() == 1 && group.gpus.front()->has_one_size() &&
+                   !plans_.front().vgpus.empty() &&
+                   std::ranges::all_of(group.held, [](const HeldDevice* held) {
+                     return has_compatibility_groups(held->device);
+                   });
     for (std::size_t i = 0; i < plans_.size(); ++i) add_vgpus(*group.gpus[i], plans_[i]);
     add_whole(notes);
     if (!server_.counters) drop_counters(notes);
@@ -182,19 +170,11 @@ class GroupPlan {
   }
 
  private:
-  /// The names would be compared between all GPUs of the group. A claim from before they were published has
-  /// none, and none is compatible with no name.
-  bool can_use_groups() const {
-    return server_.compatibility_groups && plans_.size() == 1 && group_.gpus.front()->has_one_size() &&
-           !plans_.front().vgpus.empty() && std::ranges::all_of(group_.held, [](const HeldDevice* held) {
-             return has_compatibility_groups(held->device);
-           });
-  }
-
-  bool all_for_dra() const { return std::ranges::all_of(group_.gpus, &Gpu::for_dra); }
-
   void add_vgpus(const Gpu& gpu, const GpuPlan& plan) {
-    const std::set<std::uint64_t> sizes = held_sizes(group_, gpu);
+    std::set<std::uint64_t> sizes;  // in bytes, of the vGPUs that claims have
+    for (const HeldDevice* held : group_.held)
+      if (held->asked.gpu == gpu.address && !is_whole(held->device))
+        sizes.insert(framebuffer_of(held->device));
     const std::vector<Taint> health = health_taints(gpu, false);
     for (const Vgpu& vgpu : plan.vgpus) {
       const std::uint64_t size = vgpu.type->framebuffer_mib * kMiB;
@@ -209,7 +189,9 @@ class GroupPlan {
       if (gpu.has_one_size() && !sizes.empty() && !sizes.contains(size))
         device.taints.push_back(
             {.key = std::string(kOtherSizeTaint), .value = std::to_string(*sizes.begin() / kMiB)});
-      add(gpu, std::move(device), vgpu.type->id, vgpu.type->allowed, !health.empty());
+      api::RequestedDevice asked{.gpu = gpu.address, .type = vgpu.type->id};
+      if (gpu.mixed_sizes) asked.placement = vgpu.number;
+      add({.asked = std::move(asked), .device = std::move(device)}, vgpu.type->allowed, !health.empty());
     }
   }
 
@@ -235,35 +217,24 @@ class GroupPlan {
           fmt::format("{}: its {} GPUs are one device, which shows the memory of GPU {} alone; "
                       "KubeVirt gives a VM only that GPU",
                       group_.text(), group_.gpus.size(), first.address.text()));
-    add(first, std::move(device), {}, allowed, unhealthy);
+    add({.asked = {.gpu = first.address}, .device = std::move(device)}, allowed, unhealthy);
   }
 
   /// `unhealthy`: without taints in the server, the device can only be left out.
-  void add(const Gpu& gpu, Device device, const std::string& type, bool allowed, bool unhealthy) {
-    if (!names_.insert(device.name).second) return;  // a type or a placement that the driver lists twice
-    if (!server_.taints) device.taints.clear();
-    const bool published = allowed && all_for_dra() && (server_.taints || !unhealthy);
-    candidates_.push_back(
-        {.device = {.gpu = gpu.address, .device = std::move(device)}, .type = type, .published = published});
-  }
-
-  /// The devices that claims have, prepared or not.
-  std::vector<const Candidate*> devices_of_claims() const {
-    std::vector<const Candidate*> out;
-    for (const Candidate& candidate : candidates_) {
-      const std::string& name = candidate.device.device.name;
-      const bool held =
-          std::ranges::any_of(group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
-      if (held || allocated_.contains(name)) out.push_back(&candidate);
-    }
-    return out;
+  void add(PublishedDevice device, bool allowed, bool unhealthy) {
+    // The driver may list a type or a placement twice.
+    if (!names_.insert(device.device.name).second) return;
+    if (!server_.taints) device.device.taints.clear();
+    const bool all_for_dra = std::ranges::all_of(group_.gpus, &Gpu::for_dra);
+    const bool published = allowed && all_for_dra && (server_.taints || !unhealthy);
+    candidates_.push_back({.device = std::move(device), .published = published});
   }
 
   /// True for devices of one group that may be allocated side by side without counters.
   static bool can_be_together(const Candidate& a, const Candidate& b) {
     if (a.device.device.name == b.device.device.name) return true;
     if (is_whole(a.device.device) || is_whole(b.device.device)) return false;
-    return a.device.gpu != b.device.gpu || a.type == b.type;
+    return a.device.asked.gpu != b.device.asked.gpu || a.device.asked.type == b.device.asked.type;
   }
 
   /// Without counters the scheduler cannot keep two devices of a GPU apart. So only the whole device is
@@ -279,12 +250,19 @@ class GroupPlan {
       if (is_whole(candidate.device.device))
         whole = true;
       else
-        types[candidate.device.gpu].insert(candidate.type);
+        types[candidate.device.asked.gpu].insert(candidate.device.asked.type);
     }
     const bool one_type =
         std::ranges::none_of(group_.gpus, &Gpu::mixed_sizes) &&
         std::ranges::all_of(types, [](const auto& of_gpu) { return of_gpu.second.size() == 1; });
-    const std::vector<const Candidate*> of_claims = devices_of_claims();
+    std::vector<const Candidate*> of_claims;  // prepared or not
+    for (const Candidate& candidate : candidates_) {
+      const std::string& name = candidate.device.device.name;
+      const bool held =
+          std::ranges::any_of(group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
+      if (held || allocated_.contains(name)) of_claims.push_back(&candidate);
+    }
+
     bool lacks_vgpus = false;
     for (Candidate& candidate : candidates_) {
       const bool is_vgpu = !is_whole(candidate.device.device);
@@ -331,9 +309,9 @@ void publish_as_held(const NodeModel& node, const Group& group, std::span<const 
     set.name = one->counters.name.empty() ? set.name : one->counters.name;
     for (const auto& [name, value] : one->counters.counters)
       set.counters[name] = std::max(set.counters[name], value);
-    PublishedDevice published{.gpu = one->gpu, .device = one->device};
+    PublishedDevice published{.asked = one->asked, .device = one->device};
     published.device.taints = health_taints(group, *one);
-    if (node.find(one->gpu) == nullptr)
+    if (node.find(one->asked.gpu) == nullptr)
       published.device.taints.push_back(
           {.key = std::string(kGoneTaint), .value = {}, .effect = TaintEffect::no_execute});
     publish(published);
@@ -402,7 +380,7 @@ std::map<std::string, Group> groups_of(const NodeModel& node) {
       continue;
     }
     out[held.counters.name].held.push_back(&held);
-    set_of_gpu.emplace(held.gpu, held.counters.name);
+    set_of_gpu.emplace(held.asked.gpu, held.counters.name);
   }
   std::map<vfio::PciAddress, const Gpu*> gpus;
   for (const Gpu& gpu : node.gpus) gpus.emplace(gpu.address, &gpu);
@@ -413,8 +391,8 @@ std::map<std::string, Group> groups_of(const NodeModel& node) {
     group.gpus.push_back(gpu);
   }
   for (const HeldDevice* held : without_set) {
-    const auto set = set_of_gpu.find(held->gpu);
-    out[set == set_of_gpu.end() ? "of " + held->gpu.text() : set->second].held.push_back(held);
+    const auto set = set_of_gpu.find(held->asked.gpu);
+    out[set == set_of_gpu.end() ? "of " + held->asked.gpu.text() : set->second].held.push_back(held);
   }
   return out;
 }
@@ -424,7 +402,7 @@ bool comes_before(const PublishedDevice& a, const PublishedDevice& b) {
   if (whole != is_whole(b.device)) return !whole;
   if (framebuffer_of(a.device) != framebuffer_of(b.device))
     return framebuffer_of(a.device) < framebuffer_of(b.device);
-  if (a.gpu != b.gpu) return whole ? b.gpu < a.gpu : a.gpu < b.gpu;
+  if (a.asked.gpu != b.asked.gpu) return whole ? b.asked.gpu < a.asked.gpu : a.asked.gpu < b.asked.gpu;
   const Attribute type = attribute_of(a.device, "typeID");
   if (const Attribute other = attribute_of(b.device, "typeID"); type != other) return type < other;
   // Numbers at the end of a name: 2 comes before 10.
@@ -523,9 +501,7 @@ void keep_taint_times(std::span<const ResourceSlice> published, std::span<Resour
       if (known == newest.end()) continue;
       for (Taint& taint : device.taints)
         for (const Taint& former : known->second.second->taints)
-          if (taint.time_added.empty() && taint.key == former.key && taint.value == former.value &&
-              taint.effect == former.effect)
-            taint.time_added = former.time_added;
+          if (taint.time_added.empty() && taint.is_same(former)) taint.time_added = former.time_added;
     }
 }
 

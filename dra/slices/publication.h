@@ -64,7 +64,7 @@ struct GpuPlan {
 GpuPlan plan_gpu(const Gpu& gpu, std::size_t gpus_of_group, std::vector<std::string>& notes);
 
 struct PublishedDevice {
-  vfio::PciAddress gpu;  ///< of a whole device: the first GPU of its IOMMU group
+  api::RequestedDevice asked;  ///< of hostd, once a claim has it
   Device device;
   bool allocated = false;  ///< to a ResourceClaim
 };

@@ -2,7 +2,6 @@
 #include "dra/slices/resource_slice.h"
 
 #include <algorithm>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -11,6 +10,7 @@
 
 #include "common/text/json.h"
 #include "common/text/text.h"
+#include "common/text/words.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kNoSchedule = "NoSchedule";
-constexpr std::string_view kNoExecute = "NoExecute";
+constexpr Words<TaintEffect, 2> kEffects = {
+    {{"NoSchedule", TaintEffect::no_schedule}, {"NoExecute", TaintEffect::no_execute}}};
 constexpr const char* kProbe = "probe";
 
 json quantities(const Counters& counters) {
@@ -40,8 +40,7 @@ json json_of(const CounterConsumption& consumption) {
 }
 
 json json_of(const Taint& taint) {
-  json out = {{"key", taint.key},
-              {"effect", taint.effect == TaintEffect::no_execute ? kNoExecute : kNoSchedule}};
+  json out = {{"key", taint.key}, {"effect", word_for(kEffects, taint.effect)}};
   if (!taint.value.empty()) out["value"] = taint.value;
   if (!taint.time_added.empty()) out["timeAdded"] = taint.time_added;
   return out;
@@ -121,45 +120,26 @@ Attributes read_attributes(const json& values) {
   return out;
 }
 
-CounterConsumption read_consumption(Reader& reader, const json& object) {
-  CounterConsumption out{.set = reader.text(object, "counterSet"),
-                         .counters = reader.counters(object, "counters")};
-  for (const json& group : json_at(object, "compatibilityGroups"))
-    if (group.is_string()) out.compatibility_groups.push_back(group.get<std::string>());
-  return out;
-}
-
-/// Absent: an effect that Ferry does not publish.
-std::optional<TaintEffect> parse_effect(std::string_view word) {
-  if (word == kNoSchedule) return TaintEffect::no_schedule;
-  if (word == kNoExecute) return TaintEffect::no_execute;
-  return std::nullopt;
-}
-
-std::vector<Taint> read_taints(const json& values) {
-  std::vector<Taint> out;
-  if (!values.is_array()) return out;
-  for (const json& taint : values)
-    if (const auto effect = parse_effect(text_at(taint, "effect")))
-      out.push_back({.key = text_at(taint, "key"),
-                     .value = text_at(taint, "value"),
-                     .effect = *effect,
-                     .time_added = text_at(taint, "timeAdded")});
-  return out;
-}
-
 Device read_device(Reader& reader, const json& object) {
-  return {.name = reader.text(object, "name"),
-          .attributes = read_attributes(json_at(object, "attributes")),
-          .capacity = reader.counters(object, "capacity"),
-          .consumes = reader.list(object, "consumesCounters",
-                                  [&](const json& value) { return read_consumption(reader, value); }),
-          .taints = read_taints(json_at(object, "taints"))};
-}
-
-/// The number at the beginning of a slice's name; 0: another program chose the name.
-std::size_t index_of(std::string_view name) {
-  return whole_number<std::size_t>(name.substr(0, name.find('-')), 16).value_or(0);
+  Device out{.name = reader.text(object, "name"),
+             .attributes = read_attributes(json_at(object, "attributes")),
+             .capacity = reader.counters(object, "capacity")};
+  out.consumes = reader.list(object, "consumesCounters", [&](const json& value) {
+    CounterConsumption consumption{.set = reader.text(value, "counterSet"),
+                                   .counters = reader.counters(value, "counters")};
+    for (const json& group : json_at(value, "compatibilityGroups"))
+      if (group.is_string()) consumption.compatibility_groups.push_back(group.get<std::string>());
+    return consumption;
+  });
+  const json& taints = json_at(object, "taints");
+  if (!taints.is_array()) return out;
+  for (const json& taint : taints)
+    if (const auto effect = value_for(kEffects, text_at(taint, "effect")))  // absent: Ferry has none such
+      out.taints.push_back({.key = text_at(taint, "key"),
+                            .value = text_at(taint, "value"),
+                            .effect = *effect,
+                            .time_added = text_at(taint, "timeAdded")});
+  return out;
 }
 
 }  // namespace
@@ -232,12 +212,15 @@ Result<ResourceSlice> read_slice(const json& object) {
   const json& spec = json_at(object, "spec");
   const json& pool = json_at(spec, "pool");
   const std::string name = text_at(metadata, "name");
+  // The number at the beginning of the name; 0: another program chose the name.
+  const std::string numbered = name.empty() ? text_at(metadata, "generateName") : name;
+  const auto index = whole_number<std::size_t>(std::string_view(numbered).substr(0, numbered.find('-')), 16);
   Reader reader;
   ResourceSlice out{
       .owner = {.node = text_at(spec, "nodeName"), .node_uid = {}},
       .pool = reader.text(pool, "name"),
       .generation = reader.number(pool, "generation"),
-      .index = index_of(name.empty() ? text_at(metadata, "generateName") : name),
+      .index = index.value_or(0),
       .count = reader.number(pool, "resourceSliceCount"),
       .counter_sets = reader.list(spec, "sharedCounters",
                                   [&](const json& value) {

@@ -49,6 +49,10 @@ struct Taint {
   /// The server's text: "2026-11-26T08:00:00Z". Empty: the server sets it, and waits of pods begin anew.
   std::string time_added = {};
   bool operator==(const Taint&) const = default;
+  /// True if only the time may differ.
+  bool is_same(const Taint& other) const {
+    return key == other.key && value == other.value && effect == other.effect;
+  }
 };
 
 struct Device {

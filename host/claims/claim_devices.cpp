@@ -11,6 +11,7 @@
 
 #include "common/text/text.h"
 #include "host/claims/claim_functions.h"
+#include "host/claims/claimable_gpus.h"
 #include "mdev/framework.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/policy.h"
@@ -24,7 +25,6 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/addition.h"
 #include "vgpu-dm/plan/stable_uuid.h"
-#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 namespace {
@@ -51,13 +51,6 @@ std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
 /// True for a virtual function that a VM gets whole: its type is its IDs.
 bool is_whole_function(const ClaimedDevice& device) {
   return device.request.type.find(':') != std::string::npos;
-}
-
-/// The functions that the engine of `ferry vfio bind` binds for the device.
-std::vector<PciAddress> bound_for(const ClaimedDevice& device) {
-  if (const auto& function = device.result.function; function && is_whole_function(device))
-    return {*function};
-  return addresses_of(device);
 }
 
 // Users.
@@ -91,22 +84,6 @@ Result<> require_unused(const NodeContext& context, const vfio::Inventory& inven
 
 // Plans.
 
-/// Errc::refused: the scheduler has chosen the device while the GPU had another mode, or other placements.
-Result<> check_placement(const api::ClaimableGpu& gpu, const api::VgpuType& type,
-                         const std::optional<std::uint32_t>& placement) {
-  constexpr const char* kHint = "delete the pod, so that its claim is allocated again";
-  if (gpu.mixed_sizes != placement.has_value()) {
-    return refuse(fmt::format("GPU {} has vGPUs of {} by now, and the claim was allocated for {}",
-                              gpu.address.text(), gpu.mixed_sizes ? "mixed sizes" : "one size",
-                              gpu.mixed_sizes ? "one size" : "mixed sizes"),
-                  kHint);
-  }
-  if (!placement || std::ranges::find(type.placements, *placement) != type.placements.end()) return {};
-  return refuse(
-      fmt::format("GPU {}: type {} has no placement {}", gpu.address.text(), type.short_name, *placement),
-      kHint);
-}
-
 /// Errc::refused: the policy does not give the GPU to such a device.
 Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request, const ClaimPolicy& policy) {
   const std::string& type = request.type;
@@ -124,11 +101,25 @@ Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request
                     gpu.text()),
         "see the item's key `allow` in the policy, and `ferry doctor --for passthrough`");
   }
+
   const auto known = std::ranges::find(found->types, type, &api::VgpuType::id);
-  if (known != found->types.end() && known->allowed)
-    return check_placement(*found, *known, request.placement);
-  return refuse(fmt::format("the node's policy allows no vGPU of type {} on GPU {}", type, gpu.text()),
-                "let the policy allow the type");
+  if (known == found->types.end() || !known->allowed)
+    return refuse(fmt::format("the node's policy allows no vGPU of type {} on GPU {}", type, gpu.text()),
+                  "let the policy allow the type");
+
+  // The scheduler may have chosen the device while the GPU had another mode, or other placements.
+  constexpr const char* kHint = "delete the pod, so that its claim is allocated again";
+  const auto& placement = request.placement;
+  if (found->mixed_sizes != placement.has_value()) {
+    return refuse(fmt::format("GPU {} has vGPUs of {} by now, and the claim was allocated for {}", gpu.text(),
+                              found->mixed_sizes ? "mixed sizes" : "one size",
+                              found->mixed_sizes ? "one size" : "mixed sizes"),
+                  kHint);
+  }
+  if (placement && std::ranges::find(known->placements, *placement) == known->placements.end())
+    return refuse(
+        fmt::format("GPU {}: type {} has no placement {}", gpu.text(), known->short_name, *placement), kHint);
+  return {};
 }
 
 Result<> check_gpu(const PciAddress& gpu, const api::RequestedDevice& request, const std::string& uid,
@@ -152,10 +143,8 @@ Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
 /// Errc::refused: the GPU has GPU instances, which end with its driver's binding. A library that does not
 /// answer is no reason to refuse.
 Result<> check_has_no_instances(const NodeContext& context, const vfio::PciFunction& gpu) {
-  const vgpu::BoardTypes types(gpu);
-  const bool may_have_some =
-      std::ranges::any_of(types.all(), [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
-  if (!may_have_some || vfio::on_vfio_driver(gpu) || context.vgpu_host.management == nullptr) return {};
+  if (!can_have_instances(gpu) || vfio::on_vfio_driver(gpu) || context.vgpu_host.management == nullptr)
+    return {};
   const auto said = context.vgpu_host.management->read(gpu.address);
   if (!said || said->instances.empty()) return {};
   return refuse(fmt::format("GPU {} goes to no VM whole: it has {} (MIG)", gpu.address.text(),
@@ -223,21 +212,6 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
   return out;
 }
 
-std::set<PciAddress> functions_of(const ClaimRecord& record) {
-  std::set<PciAddress> out;
-  for (const Claim& claim : record.claims)
-    for (const ClaimedDevice& device : claim.devices)
-      if (const auto& function = device.result.function) out.insert(*function);
-  return out;
-}
-
-/// True if two devices of a claim cannot be given together.
-bool exclude_each_other(const ClaimedDevice& one, const ClaimedDevice& other) {
-  return (one.is_whole() || other.is_whole()) && std::ranges::any_of(one.gpus, [&](const ClaimedGpu& gpu) {
-           return std::ranges::find(other.gpus, gpu.address, &ClaimedGpu::address) != other.gpus.end();
-         });
-}
-
 // Whole devices.
 
 /// Errc::refused: a fact about the host keeps the GPUs from a VM. Asks the devices, and wakes them for it.
@@ -279,28 +253,23 @@ Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>
   return {};
 }
 
-policy::Policy passthrough_for(const std::vector<PciAddress>& gpus, const std::string& label,
-                               const std::set<std::string>& release) {
-  policy::Policy out;
-  out.name = label;
-  out.place = label;
-  out.release = release;
-  out.foreign = policy::Foreign::keep;
+/// Takes virtual functions away first, and rolls back both stages as `ferry apply` does.
+Result<> bind_without_functions(const NodeContext& context, const std::vector<PciAddress>& gpus,
+                                const std::string& label, const std::set<std::string>& release) {
+  policy::Policy passthrough;
+  passthrough.name = label;
+  passthrough.place = label;
+  passthrough.release = release;
+  passthrough.foreign = policy::Foreign::keep;
   for (const PciAddress& gpu : gpus) {
-    policy::PolicyItem item;
+    policy::PolicyItem& item = passthrough.items.emplace_back();
     item.mode = policy::Mode::passthrough;
     item.gpus.only = gpu;
     item.gpus.place = label;
     item.selection.addresses = {gpu};
-    out.items.push_back(std::move(item));
   }
-  return out;
-}
 
-/// Takes virtual functions away first, and rolls back both stages as `ferry apply` does.
-Result<> bind_without_functions(const NodeContext& context, const std::vector<PciAddress>& gpus,
-                                const std::string& label, const std::set<std::string>& release) {
-  const auto outcome = apply_policy(context, passthrough_for(gpus, label, release));
+  const auto outcome = apply_policy(context, passthrough);
   if (!outcome) return fail(outcome.error());
   log_rest(outcome->unbound);
   log_rest(outcome->bound);
@@ -343,9 +312,12 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
 Result<> unbind(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
   const auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(inventory.error());
+  // The engine of `ferry vfio bind` has bound these.
+  std::vector<PciAddress> functions = addresses_of(device);
+  if (device.result.function && is_whole_function(device)) functions = {*device.result.function};
   vfio::RebindRequest request;
   request.recorded_only = true;
-  for (const PciAddress& function : bound_for(device))
+  for (const PciAddress& function : functions)
     if (inventory->find(function) != nullptr) request.accelerators.push_back(function);
   if (request.accelerators.empty()) return {};
   if (device.was_on_vfio) return require_unused(context, *inventory, request.accelerators);
@@ -438,25 +410,18 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
                 .hint = "the next try takes another virtual function"});
 }
 
-Result<> remove_vgpu(const NodeContext& context, const ClaimedDevice& device, ClaimRecord& record) {
-  const PciAddress& gpu = device.request.gpu;
-  if (!context.fs().exists(vfio::sysfs_path(gpu))) return {};
-  const vgpu::Removal removal{
-      .gpus = {gpu}, .foreign = true, .only = {device.id()}, .only_type = device.request.type};
-  const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
-  if (!removed) return fail(removed.error());
-  if (auto done = check_outcome(*removed, gpu); !done) return done;
-  for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
-  return {};
-}
-
 }  // namespace
 
 Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& context,
                          const ScannedNode& node, const ClaimPolicy& policy, const ClaimRecord& record) {
   Claim claim{.uid = request.claim, .space = request.space, .name = request.name};
-  std::set<PciAddress> taken = functions_of(record);
-  for (const api::RequestedDevice& asked : request.devices) {
+  std::set<PciAddress> taken;
+  for (const Claim& other : record.claims)
+    for (const ClaimedDevice& device : other.devices)
+      if (const auto& function = device.result.function) taken.insert(*function);
+
+  for (const api::DeviceOfPod& of_pod : request.devices) {
+    const api::RequestedDevice& asked = of_pod.device;
     const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
     if (gpu == nullptr || !context.rebind_context.rules.match(*gpu)) return gone(asked.gpu);
     auto device = asked.type.empty() ? plan_whole(asked, claim.uid, context, node, policy, record)
@@ -464,10 +429,13 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& co
                                                  policy, record, taken);
     if (!device) return fail(std::move(device).error());
     for (const ClaimedDevice& other : claim.devices) {
-      if (exclude_each_other(*device, other))
+      const bool share_a_gpu = std::ranges::any_of(device->gpus, [&](const ClaimedGpu& one) {
+        return std::ranges::find(other.gpus, one.address, &ClaimedGpu::address) != other.gpus.end();
+      });
+      if (share_a_gpu && (device->is_whole() || other.is_whole()))
         return refuse(fmt::format("GPU {} is asked for twice, and once it is to be whole", asked.gpu.text()));
     }
-    device->resources = request.published.at(claim.devices.size()).resources;
+    device->resources = of_pod.resources;
     claim.devices.push_back(std::move(*device));
   }
   return claim;
@@ -496,8 +464,17 @@ std::optional<DeviceFailure> make_device_ready(const NodeContext& context, const
 
 Result<> undo_device(const NodeContext& context, const Claim& claim, std::size_t index, ClaimRecord& record) {
   const ClaimedDevice& device = claim.devices.at(index);
-  return device.is_whole() || is_whole_function(device) ? unbind(context, device, record)
-                                                        : remove_vgpu(context, device, record);
+  if (device.is_whole() || is_whole_function(device)) return unbind(context, device, record);
+
+  const PciAddress& gpu = device.request.gpu;
+  if (!context.fs().exists(vfio::sysfs_path(gpu))) return {};
+  const vgpu::Removal removal{
+      .gpus = {gpu}, .foreign = true, .only = {device.id()}, .only_type = device.request.type};
+  const auto removed = vgpu::remove_vgpus(context.vgpu_host, removal);
+  if (!removed) return fail(removed.error());
+  if (auto done = check_outcome(*removed, gpu); !done) return done;
+  for (const ClaimedGpu& one : device.gpus) note_missing(context, one, {}, record);
+  return {};
 }
 
 Result<> check_unused(const NodeContext& context, const ScannedNode& node, const Claim& claim) {

@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
-#include "host/claims/claim_sanitizing.h"
 #include "host/claims/claim_state.h"
 #include "host/desired_state.h"
 #include "host/node_observation.h"
@@ -34,7 +33,7 @@ NodeContext with_gpus(NodeContext context, std::set<PciAddress> gpus,
 
 std::set<PciAddress> gpus_of(const api::ClaimRequest& request, const Claim* known) {
   std::set<PciAddress> out;
-  for (const api::RequestedDevice& device : request.devices) out.insert(device.gpu);
+  for (const api::DeviceOfPod& asked : request.devices) out.insert(asked.device.gpu);
   if (known == nullptr) return out;
   for (const ClaimedDevice& device : known->devices)
     for (const ClaimedGpu& gpu : device.gpus) out.insert(gpu.address);
@@ -54,13 +53,6 @@ bool may_still_change(const HostFs& host, const Claim& claim) {
   return !stuck || std::ranges::any_of(*stuck, is_of);
 }
 
-bool has_devices(const Claim& claim, const std::vector<api::RequestedDevice>& requested) {
-  if (claim.devices.size() != requested.size()) return false;
-  for (std::size_t i = 0; i < requested.size(); ++i)
-    if (claim.devices[i].request != requested[i]) return false;
-  return true;
-}
-
 std::vector<api::PreparedDevice> results_of(const Claim& claim) {
   std::vector<api::PreparedDevice> out;
   out.reserve(claim.devices.size());
@@ -71,7 +63,7 @@ std::vector<api::PreparedDevice> results_of(const Claim& claim) {
 /// The request with the resource names of the record.
 api::ClaimRequest with_names_of(const Claim& claim, api::ClaimRequest request) {
   for (std::size_t i = 0; i < claim.devices.size(); ++i)
-    request.published.at(i).resources = claim.devices[i].resources;
+    request.devices.at(i).resources = claim.devices[i].resources;
   return request;
 }
 
@@ -149,7 +141,8 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
   auto record = load_claim_record(host_);
   if (!record) return fail(std::move(record).error());
   const Claim* const known = record->find(request.claim);
-  if (known != nullptr && !has_devices(*known, request.devices)) {
+  if (known != nullptr && !std::ranges::equal(known->devices, request.devices, {}, &ClaimedDevice::request,
+                                              &api::DeviceOfPod::device)) {
     return fail(Errc::refused, "it was prepared with other devices, or its preparation with them has begun",
                 "delete the pods that have the claim: the kubelet then has it undone");
   }

@@ -66,20 +66,11 @@ void fields(Io& io, Value& record) {
   }
   io("missing_functions", record.missing_functions);
   io.or_default("made_functions", record.made_functions);
+  if constexpr (Io::kReads) {
+    for (Claim& claim : std::exchange(record.claims, {})) record.put(std::move(claim));
+    for (MissingFunctions& one : std::exchange(record.missing_functions, {})) record.put(std::move(one));
+  }
 }
-
-namespace {
-
-ClaimRecord read_record(const JsonObject& file) {
-  const auto read = read_fields<ClaimRecord>(file);
-  ClaimRecord out{.boot_id = read.boot_id};
-  for (const Claim& claim : read.claims) out.put(claim);
-  for (const MissingFunctions& one : read.missing_functions) out.put(one);
-  out.made_functions = read.made_functions;
-  return out;
-}
-
-}  // namespace
 
 std::string Claim::label() const {
   return fmt::format("claim {}/{}", space, name);
@@ -139,7 +130,7 @@ std::string claim_record_text(const ClaimRecord& record) {
 }
 
 Result<ClaimRecord> read_claim_record(std::string_view text) {
-  return read_json(text, kClaimRecordFile, kHint, read_record);
+  return read_json(text, kClaimRecordFile, kHint, read_fields<ClaimRecord>);
 }
 
 Result<ClaimRecord> load_claim_record(const HostFs& host) {

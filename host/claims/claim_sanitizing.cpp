@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/claims/claim_sanitizing.h"
-
 #include <functional>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "host/claims/claim_devices.h"
 #include "host/sanitize/gpu_history.h"
 #include "host/sanitize/sanitize_step.h"
 #include "hostfs/kernel_facts.h"
@@ -14,7 +13,6 @@
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::host {
-
 namespace {
 
 /// `why`: of the event.

@@ -43,17 +43,6 @@ bool may_list_types_later(const mdev::VgpuGpu& gpu) {
          vgpu::types_of(gpu).empty();
 }
 
-/// True if the driver lists no types now, which GPU instances may have.
-bool hides_its_types(const mdev::VgpuGpu& gpu) {
-  return may_list_types_later(gpu) || gpu.may_get_virtual_functions();
-}
-
-bool can_have_instances(const vfio::PciFunction& function) {
-  const vgpu::BoardTypes types(function);
-  return std::ranges::any_of(types.all(),
-                             [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
-}
-
 /// True if the GPU lists now the types of an empty GPU.
 bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
   return !gpu.function.problem && gpu.function.driver && !lacks_some && gpu.devices.empty() &&
@@ -84,10 +73,6 @@ std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empt
     out.insert(out.end(), gpu.unlisted.begin(), gpu.unlisted.end());
   std::erase_if(out, [](const mdev::VgpuType& type) { return type.id.empty() || is_mig_backed(type); });
   return out;
-}
-
-bool has_type(const std::vector<api::VgpuType>& types, const std::string& id) {
-  return std::ranges::find(types, id, &api::VgpuType::id) != types.end();
 }
 
 /// The type's names for AllowedDevices::allows().
@@ -229,7 +214,7 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   // A further type would change the counters under claims that have vGPUs, and the driver may not have it.
   const bool is_settled = is_waiting || by_instances || by_functions || (!is_empty && !out.types.empty());
   for (const mdev::VgpuType& type : scanned_types(gpu, is_empty)) {
-    if (is_settled || has_type(out.types, type.id)) continue;
+    if (is_settled || std::ranges::find(out.types, type.id, &api::VgpuType::id) != out.types.end()) continue;
     out.types.push_back({.id = type.id,
                          .name = type.name,
                          .short_name = type.short_name,
@@ -344,26 +329,22 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   return out;
 }
 
-/// A GPU with a claim that the scan passed over: no policy names it any more, or its class could not be read.
-/// Absent: it is unplugged, or another device has its address.
-std::optional<mdev::VgpuGpu> unnamed_gpu(const ClaimableFacts& facts, const vfio::PciAddress& address) {
-  const vfio::PciFunction* function = facts.node.inventory.find(address);
-  if (function == nullptr || !(function->problem || facts.rules.match_by_name(*function)))
-    return std::nullopt;
-  mdev::VgpuGpu out;
-  out.function = *function;
-  return out;
-}
-
 }  // namespace
 
 std::vector<api::ClaimableGpu> claimable_gpus(const ClaimableFacts& facts) {
   std::vector<api::ClaimableGpu> out;
   for (const vfio::PciAddress& address : facts.dra) {
-    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr)
+    if (const mdev::VgpuGpu* gpu = facts.node.vgpus.find(address); gpu != nullptr) {
       out.push_back(claimable_gpu(facts, *gpu));
-    else if (const auto unnamed = unnamed_gpu(facts, address))
-      out.push_back(claimable_gpu(facts, *unnamed));
+      continue;
+    }
+    const vfio::PciFunction* function = facts.node.inventory.find(address);
+    // It is unplugged, or another device has its address.
+    if (function == nullptr || !(function->problem || facts.rules.match_by_name(*function))) continue;
+    // The scan has passed over a GPU with a claim: no policy names it any more, or its class was not read.
+    mdev::VgpuGpu unnamed;
+    unnamed.function = *function;
+    out.push_back(claimable_gpu(facts, unnamed));
   }
   return out;
 }
@@ -402,10 +383,17 @@ std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts) {
     if (gpu == nullptr || !gpu->framework->by_nvidias_driver() || facts.stuck.contains(address) ||
         !lists_all_types(*gpu, false))
       continue;
-    if (lists_mig_types(*gpu) || (hides_its_types(*gpu) && can_have_instances(gpu->function)))
-      out.insert(address);
+    // A driver that lists no types now may have instances all the same.
+    const bool hides_types = may_list_types_later(*gpu) || gpu->may_get_virtual_functions();
+    if (lists_mig_types(*gpu) || (hides_types && can_have_instances(gpu->function))) out.insert(address);
   }
   return out;
+}
+
+bool can_have_instances(const vfio::PciFunction& function) {
+  const vgpu::BoardTypes types(function);
+  return std::ranges::any_of(types.all(),
+                             [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
 }
 
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {

@@ -56,18 +56,6 @@ GpuCondition obstacles_of(const ScannedNode& node, const AllocationFacts& facts,
   return out;
 }
 
-GpuCondition while_claimed(const AllocationFacts& facts, const vfio::PciAddress& gpu) {
-  GpuCondition out;
-  out.state = api::GpuState::blocked;
-  out.hint = kClaimsRemedy;
-  if (const auto use = facts.use.find(gpu); use != facts.use.end()) {
-    out.reasons = use->second.reasons;
-    out.users = use->second.users;
-  }
-  if (out.reasons.empty()) out.reasons = {kClaimed};
-  return out;
-}
-
 }  // namespace
 
 std::set<vfio::PciAddress> on_the_way_to_dra(const ScannedNode& node, const AllocationFacts& facts) {
@@ -108,8 +96,18 @@ Allocations allocate(const ScannedNode& node, const AllocationFacts& facts) {
   out.dra = claimed_groups(node, facts);
   for (const auto& [gpu, allow] : facts.for_dra)
     if (facts.published.contains(gpu)) out.dra.insert(gpu);
-  for (const vfio::PciAddress& gpu : kept_by_claims(node, facts))
-    if (node.vgpus.find(gpu) != nullptr) out.conditions.emplace(gpu, while_claimed(facts, gpu));
+  for (const vfio::PciAddress& gpu : kept_by_claims(node, facts)) {
+    if (node.vgpus.find(gpu) == nullptr) continue;
+    GpuCondition condition;
+    condition.state = api::GpuState::blocked;
+    condition.hint = kClaimsRemedy;
+    if (const auto use = facts.use.find(gpu); use != facts.use.end()) {
+      condition.reasons = use->second.reasons;
+      condition.users = use->second.users;
+    }
+    if (condition.reasons.empty()) condition.reasons = {kClaimed};
+    out.conditions.emplace(gpu, std::move(condition));
+  }
 
   const std::set<vfio::PciAddress> candidates = on_the_way_to_dra(node, facts);
   for (const vfio::PciAddress& gpu : candidates) {

@@ -12,13 +12,6 @@ namespace {
 using api::SanitizeResult;
 using api::SanitizeState;
 
-/// "reset by hot-reset in 2100 ms, proven"
-std::string text_of(const api::SanitizeStatus& status) {
-  if (status.result == SanitizeResult::failed) return "not sanitized";
-  return fmt::format("reset by {} in {} ms, {}", status.method, status.milliseconds,
-                     api::text(status.result));
-}
-
 /// Empty: the GPU stays as it is.
 std::string why_sanitized(const GpuHistory& gpu, const SanitizeFacts& facts) {
   if (facts.is_asked) return "an administrator asks for it";
@@ -82,7 +75,11 @@ void finish(GpuHistory& gpu, const SanitizeRun& run, policy::Sanitize policy, st
                   : done.is_reset() ? SanitizeResult::unproven
                                     : SanitizeResult::failed;
   if (status.result == SanitizeResult::failed && status.detail.empty()) status.detail = "it was not reset";
-  std::string text = fmt::format("{}{}{}", text_of(status), status.detail.empty() ? "" : ": ", status.detail);
+  std::string text = "not sanitized";  // or "reset by hot-reset in 2100 ms, proven"
+  if (status.result != SanitizeResult::failed)
+    text =
+        fmt::format("reset by {} in {} ms, {}", status.method, status.milliseconds, api::text(status.result));
+  if (!status.detail.empty()) text += ": " + status.detail;
   const bool kept_back = policy == policy::Sanitize::required && status.result != SanitizeResult::proven;
   gpu.enter(kept_back ? SanitizeState::failed : SanitizeState::available, std::move(text), now);
 }

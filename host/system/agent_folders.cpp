@@ -81,9 +81,42 @@ class TreeGiver {
  public:
   TreeGiver(int top, std::string path, gid_t group) : top_(top), path_(std::move(path)), group_(group) {}
 
-  void give_lock() { add(lock(path_ + "/" + kLock)); }
+  Result<> give_lock() {
+    const std::string path = path_ + "/" + kLock;
+    const auto open_lock = [&] {
+      return UniqueFd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
+    };
+    UniqueFd fd = open_lock();
+    struct stat status {};
+    // The agent may have given a file of the host this name while it could write the folder.
+    if (fd.valid() && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
+      if (::unlinkat(top_, kLock, 0) != 0 && errno != ENOENT)
+        return fail(error_from_errno(errno, "remove /" + path));
+      fd = open_lock();
+    }
+    if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
+    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
+    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
+    if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
+    return give_owned(fd.get(), path, status);
+  }
+
   /// `whole`: also all in it that this process's user owns.
-  void give_store(bool whole) { add(store(path_ + "/" + kStore, whole)); }
+  Result<> give_store(bool whole) {
+    const std::string path = path_ + "/" + kStore;
+    if (::mkdirat(top_, kStore, 0755) != 0 && errno != EEXIST)
+      return fail(error_from_errno(errno, "make folder /" + path));
+    const UniqueFd fd(::openat(top_, kStore, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!fd.valid() && (errno == ELOOP || errno == ENOTDIR))
+      return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", path),
+                  "remove it; hostd makes the folder");
+    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
+    struct stat status {};
+    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
+    device_ = status.st_dev;
+    if (whole) give_below(fd.get(), path, 1);
+    return give_owned(fd.get(), path, status);
+  }
 
   /// Adds an error for each entry beside the lock and the store that has something of another owner, or
   /// something that the group may write; and one if not all could be looked at.
@@ -109,43 +142,13 @@ class TreeGiver {
                "move what no class uses elsewhere"));
   }
 
+  /// Keeps the error of an entry, if there is one.
+  void add(Result<> done) {
+    if (!done && given_.errors.size() < kMostErrors) given_.errors.push_back(std::move(done).error());
+  }
   Given take() { return std::move(given_); }
 
  private:
-  Result<> lock(const std::string& path) {
-    const auto open_lock = [&] {
-      return UniqueFd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
-    };
-    UniqueFd fd = open_lock();
-    struct stat status {};
-    // The agent may have given a file of the host this name while it could write the folder.
-    if (fd.valid() && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
-      if (::unlinkat(top_, kLock, 0) != 0 && errno != ENOENT)
-        return fail(error_from_errno(errno, "remove /" + path));
-      fd = open_lock();
-    }
-    if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
-    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
-    return give_owned(fd.get(), path, status);
-  }
-
-  Result<> store(const std::string& path, bool whole) {
-    if (::mkdirat(top_, kStore, 0755) != 0 && errno != EEXIST)
-      return fail(error_from_errno(errno, "make folder /" + path));
-    const UniqueFd fd(::openat(top_, kStore, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    if (!fd.valid() && (errno == ELOOP || errno == ENOTDIR))
-      return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", path),
-                  "remove it; hostd makes the folder");
-    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    struct stat status {};
-    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    device_ = status.st_dev;
-    if (whole) give_below(fd.get(), path, 1);
-    return give_owned(fd.get(), path, status);
-  }
-
   Result<> give_owned(int fd, const std::string& path, const struct stat& status) {
     if (status.st_uid != ::geteuid()) return {};
     const auto given = give_one(fd, path, group_);
@@ -208,10 +211,6 @@ class TreeGiver {
     }
   }
 
-  void add(Result<> done) {
-    if (!done && given_.errors.size() < kMostErrors) given_.errors.push_back(std::move(done).error());
-  }
-
   static bool is_plain(const struct stat& status) {
     // A program with set-user-ID must not become another user's to write. Neither must a file of the host to
     // which the agent has given a name here.
@@ -242,32 +241,29 @@ class TreeGiver {
   Given given_;
 };
 
-Result<UniqueFd> open_folder(const HostFs& host, const fs::path& folder) {
-  if (auto made = host.make_directory(folder); !made) return fail(std::move(made).error());
-  auto fd = host.open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (fd || (fd.error().code != std::errc::too_many_symbolic_link_levels &&
-             fd.error().code != std::errc::not_a_directory))
-    return fd;
-  return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", folder.string()),
-              "name the folder that the link leads to");
-}
-
 }  // namespace
 
 Result<Given> give_to_group(const HostFs& host, const fs::path& folder, gid_t group, Giving giving) {
-  const auto fd = open_folder(host, folder);
+  if (auto made = host.make_directory(folder); !made) return fail(std::move(made).error());
+  const auto fd = host.open(folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (!fd && (fd.error().code == std::errc::too_many_symbolic_link_levels ||
+              fd.error().code == std::errc::not_a_directory))
+    return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", folder.string()),
+                "name the folder that the link leads to");
   if (!fd) return fail(fd.error());
+
   if (giving == Giving::folder) {
     const auto given = give_one(fd->get(), folder.string(), group);
     if (!given) return fail(given.error());
     return Given{.changed = *given ? std::size_t{1} : std::size_t{0}};
   }
+
   const auto taken = take_from_group(fd->get(), folder.string(), group);
   if (!taken) return fail(taken.error());
   const bool whole = giving == Giving::tree;
   TreeGiver tree(fd->get(), folder.string(), group);
-  tree.give_lock();
-  tree.give_store(whole);
+  tree.add(tree.give_lock());
+  tree.add(tree.give_store(whole));
   if (whole) tree.look_beside();
   Given given = tree.take();
   given.taken = *taken;

@@ -62,12 +62,6 @@ bool is_fresh(const HostFs& host) {
   return age > -kUntilListed && age < kUntilListed;
 }
 
-bool lists(const std::vector<vfio::PodDevice>& pods, const api::AdvertisedDevice& device) {
-  return std::ranges::any_of(pods, [&](const vfio::PodDevice& given) {
-    return given.resource == device.resource && std::ranges::find(given.ids, device.id) != given.ids.end();
-  });
-}
-
 }  // namespace
 
 Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices& list_devices,
@@ -81,7 +75,12 @@ Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices
   if (given.devices.empty()) return report;
   if (const auto pods = list_devices()) {
     if (!is_fresh(host)) return report;
-    std::erase_if(given.devices, [&](const api::AdvertisedDevice& device) { return lists(*pods, device); });
+    std::erase_if(given.devices, [&](const api::AdvertisedDevice& device) {
+      return std::ranges::any_of(*pods, [&](const vfio::PodDevice& listed) {
+        return listed.resource == device.resource &&
+               std::ranges::find(listed.ids, device.id) != listed.ids.end();
+      });
+    });
   }
   for (const vfio::UseQuestion& question : questions) {
     const auto* const device = find_device(host, given, question.device);

@@ -58,19 +58,6 @@ std::vector<std::string> names_in(const HostFs& host, const fs::path& directory,
   return names;
 }
 
-// The nodes of the DRM cards that nvidia_drm may serve, by PCI address.
-std::map<std::string, std::string> cards(const HostFs& host) {
-  std::map<std::string, std::string> out;
-  for (const std::string& name :
-       host.list("sys/bus/pci/drivers/nvidia").value_or(std::vector<std::string>{})) {
-    const auto address = vfio::PciAddress::parse(name);
-    if (!address) continue;
-    const auto found = names_in(host, vfio::sysfs_path(*address) / "drm", "card");
-    if (!found.empty()) out[address->text()] = "/dev/dri/" + found.front();
-  }
-  return out;
-}
-
 // The framebuffers' nodes, by PCI address. The firmware's framebuffer has no PCI function above it.
 std::map<std::string, std::string> framebuffers(const HostFs& host) {
   std::map<std::string, std::string> out;
@@ -81,31 +68,33 @@ std::map<std::string, std::string> framebuffers(const HostFs& host) {
   return out;
 }
 
-// Absent: the parameter cannot be read. A module that lacks the parameter lacks the feature, so it is off.
-std::optional<bool> modeset_is_on(const HostFs& host) {
-  const auto value =
-      host.read_attribute(fs::path("sys/module") / vfio::kConsoleModule / "parameters/modeset");
-  if (value) return *value == "Y";
-  if (is_gone(value.error())) return false;
-  return std::nullopt;
-}
-
 }  // namespace
 
 Result<vfio::UseReport> console_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  if (!host.exists(fs::path("sys/module") / vfio::kConsoleModule)) return report;
-  const auto served = cards(host);
+  const fs::path nvidia_drm = fs::path("sys/module") / vfio::kConsoleModule;
+  if (!host.exists(nvidia_drm)) return report;
+  std::map<std::string, std::string> served;  // nodes of DRM cards that nvidia_drm may serve, by PCI address
+  for (const std::string& name :
+       host.list("sys/bus/pci/drivers/nvidia").value_or(std::vector<std::string>{})) {
+    const auto address = vfio::PciAddress::parse(name);
+    if (!address) continue;
+    const auto cards = names_in(host, vfio::sysfs_path(*address) / "drm", "card");
+    if (!cards.empty()) served[address->text()] = "/dev/dri/" + cards.front();
+  }
   if (served.empty()) return report;
+
   const auto shown = framebuffers(host);
-  const auto modeset = modeset_is_on(host);
-  if (!modeset) report.unknown.emplace_back("consoles: modeset of nvidia_drm cannot be read");
+  // A module that lacks the parameter lacks the feature.
+  const auto modeset = host.read_attribute(nvidia_drm / "parameters/modeset");
+  if (!modeset && !is_gone(modeset.error()))
+    report.unknown.emplace_back("consoles: modeset of nvidia_drm cannot be read");
   std::set<std::string> all;
   for (const auto& [address, node] : served) all.insert(address);
   for (const vfio::UseQuestion& question : questions) {
     const auto card = served.find(question.device);
     const auto framebuffer = shown.find(question.device);
-    if (card == served.end() || (!modeset.value_or(false) && framebuffer == shown.end())) continue;
+    if (card == served.end() || (modeset.value_or("") != "Y" && framebuffer == shown.end())) continue;
     auto also = all;
     also.erase(question.device);
     report.users[question.device] = {{.kind = vfio::DeviceUser::Kind::console,

@@ -14,26 +14,6 @@ namespace {
 
 constexpr std::string_view kSwitchDriver = "nvidia-nvswitch";  // of PCI functions, and in proc/devices
 
-// The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
-Result<> add_gpus_node(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question) {
-  constexpr std::uint32_t kMajor = 195;
-  const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
-  if (!host.exists(file)) return {};
-  const auto stuck = stuck_writes(host);
-  if (!stuck) return fail(stuck.error());
-  for (const StuckWrite& act : *stuck) {
-    if (concerns(act, question.device))
-      return fail(Errc::stuck, "an earlier act has not returned from the kernel: " + act.act, kLockedHint);
-  }
-  const auto text = read(file);
-  if (!text) return is_gone(text.error()) ? Result<>() : fail(text.error());
-  const auto minor = device_minor(*text);
-  if (!minor) return {};
-  question.nodes.push_back(
-      {.name = "/dev/nvidia" + std::to_string(*minor), .number = {.major = kMajor, .minor = *minor}});
-  return {};
-}
-
 // The driver numbers the switches from 0 as it finds them. Its control node, 255, belongs to no switch.
 void add_switches_nodes(const HostFs& host, vfio::UseQuestion& question) {
   constexpr std::uint32_t kMostSwitches = 64;
@@ -79,8 +59,25 @@ ReadElsewhere read_by_another_process(const HostFs& host) {
 }
 
 Result<> add_nvidia_nodes(const HostFs& host, const ReadElsewhere& read, vfio::UseQuestion& question) {
+  constexpr std::uint32_t kMajor = 195;
   add_switches_nodes(host, question);
-  return add_gpus_node(host, read, question);
+  const auto file = std::filesystem::path("proc/driver/nvidia/gpus") / question.device / "information";
+  if (!host.exists(file)) return {};
+
+  // The driver takes a lock of the GPU to answer, so a stuck write to the GPU would block the read.
+  const auto stuck = stuck_writes(host);
+  if (!stuck) return fail(stuck.error());
+  for (const StuckWrite& act : *stuck) {
+    if (concerns(act, question.device))
+      return fail(Errc::stuck, "an earlier act has not returned from the kernel: " + act.act, kLockedHint);
+  }
+
+  const auto text = read(file);
+  if (!text) return is_gone(text.error()) ? Result<>() : fail(text.error());
+  if (const auto minor = device_minor(*text))
+    question.nodes.push_back(
+        {.name = "/dev/nvidia" + std::to_string(*minor), .number = {.major = kMajor, .minor = *minor}});
+  return {};
 }
 
 }  // namespace ferry::host

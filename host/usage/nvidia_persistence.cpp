@@ -55,15 +55,6 @@ bool_t decode_status(XDR* stream, std::int32_t* status) {
   return TRUE;
 }
 
-Result<decltype(&::clnt_vc_create)> client_maker() {
-  auto library = LazyLibrary::load("libtirpc.so.3", "install libtirpc3");
-  if (!library) return fail(std::move(library).error().during("talk to nvidia-persistenced"));
-  decltype(&::clnt_vc_create) make = nullptr;
-  library->find("clnt_vc_create", make);
-  if (auto found = library->has_all("libtirpc 1.3 or newer"); !found) return fail(std::move(found).error());
-  return make;
-}
-
 // A library's function type has no types of arguments.
 template <typename T>
 xdrproc_t untyped(bool_t (*procedure)(XDR*, T*)) {
@@ -148,13 +139,16 @@ Result<std::optional<UniqueFd>> connect_below(const HostFs& host, const fs::path
 }
 
 Result<> ask(UniqueFd connected, const Order& order, std::chrono::milliseconds patience) {
-  const auto make_client = client_maker();
-  if (!make_client) return fail(make_client.error());
+  auto library = LazyLibrary::load("libtirpc.so.3", "install libtirpc3");
+  if (!library) return fail(std::move(library).error().during("talk to nvidia-persistenced"));
+  decltype(&::clnt_vc_create) make_client = nullptr;
+  library->find("clnt_vc_create", make_client);
+  if (auto found = library->has_all("libtirpc 1.3 or newer"); !found) return fail(std::move(found).error());
+
   const auto socket = std::make_shared<UniqueFd>(std::move(connected));
   // A client of the library waits for each byte of an answer anew.
   BoundedCaller caller(patience + std::chrono::seconds(1));
-  const auto answer =
-      caller.call<Answer>([=, make = *make_client] { return call(make, socket->get(), order, patience); });
+  const auto answer = caller.call<Answer>([=] { return call(make_client, socket->get(), order, patience); });
   if (!answer) ::shutdown(socket->get(), SHUT_RDWR);
   return result_of(answer, patience);
 }

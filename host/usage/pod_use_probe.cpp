@@ -35,10 +35,6 @@ struct Given {
   std::set<std::string> devices;  ///< PCI addresses and UUIDs, in lower case
   std::set<std::uint32_t> groups;
   vfio::DeviceUser to;
-
-  bool has(const std::string& device, const std::optional<std::uint32_t>& group) const {
-    return devices.contains(device) || (group && groups.contains(*group));
-  }
 };
 
 class Host {
@@ -60,7 +56,11 @@ class Host {
       } else if (const auto number = whole_number(id)) {
         if (!numbers) continue;
         out.groups.insert(*number);
-        add_vfio_device("vfio" + id, out);
+        for (const auto& [member, function] : inventory_.functions) {
+          if (std::ranges::find(function.vfio_devices, "vfio" + id) == function.vfio_devices.end()) continue;
+          out.devices.insert(member.text());
+          add_group(&function, out);
+        }
       } else {
         out.devices.insert(lower(id));
       }
@@ -81,13 +81,6 @@ class Host {
  private:
   static void add_group(const vfio::PciFunction* function, Given& out) {
     if (function != nullptr && function->iommu_group) out.groups.insert(*function->iommu_group);
-  }
-  void add_vfio_device(const std::string& name, Given& out) const {
-    for (const auto& [address, function] : inventory_.functions) {
-      if (std::ranges::find(function.vfio_devices, name) == function.vfio_devices.end()) continue;
-      out.devices.insert(address.text());
-      add_group(&function, out);
-    }
   }
 
   const HostFs* host_;
@@ -118,9 +111,9 @@ Result<vfio::UseReport> pod_users(const HostFs& host, const ListPodDevices& list
     const auto group = groups.group_of(device);
     std::vector<vfio::DeviceUser> users;
     for (const Given& given : all) {
+      const bool has_it = given.devices.contains(device) || (group && given.groups.contains(*group));
       // An init container and the pod's other containers share a device; it is listed once.
-      if (given.has(device, group) && std::ranges::find(users, given.to) == users.end())
-        users.push_back(given.to);
+      if (has_it && std::ranges::find(users, given.to) == users.end()) users.push_back(given.to);
     }
     if (!users.empty()) report.users.emplace(question.device, std::move(users));
   }

@@ -29,10 +29,6 @@ struct Asked {
 using AskedNodes =
     std::multimap<std::pair<DeviceNumber, bool>, Asked>;  // by number, with true for a block device's
 
-bool not_permitted(const Error& error) {
-  return error.code == std::errc::permission_denied || error.code == std::errc::operation_not_permitted;
-}
-
 // The names in map_files of shared file mappings, as device memory is mapped. proc/PID/maps has lines such as
 // "00400000-00401000 rw-s 00000000 00:06 409 /dev/nvidia0". map_files writes the same range without leading
 // zeros.
@@ -99,21 +95,19 @@ class ProcessScan {
     for (const std::string& name : names) {
       late_ = late_ || std::chrono::steady_clock::now() >= until_;
       if (late_) return;
-      at_entry(directory / name);
+      const auto opened = host_->opened_device(directory / name);
+      if (!opened) note(opened.error());
+      if (!opened || !*opened) continue;
+      const OpenedDevice device = **opened;
+      const auto [first, last] = asked_->equal_range({device.number, device.block});
+      for (auto match = first; match != last; ++match) found_.insert(match->second);
     }
-  }
-  void at_entry(const fs::path& entry) {
-    const auto opened = host_->opened_device(entry);
-    if (!opened) return note(opened.error());
-    const std::optional<OpenedDevice> device = *opened;
-    if (!device) return;
-    const auto [first, last] = asked_->equal_range({device->number, device->block});
-    for (auto match = first; match != last; ++match) found_.insert(match->second);
   }
   // Other errors are harmless: the file was closed, the process ended, or the file lies on a broken file
   // system, where no device node lies.
   void note(const Error& error) {
-    blocked_ = blocked_ || not_permitted(error);
+    blocked_ = blocked_ || error.code == std::errc::permission_denied ||
+               error.code == std::errc::operation_not_permitted;
     late_ = late_ || error.code == std::errc::file_too_large;  // the list of mappings is too long
   }
 
@@ -179,7 +173,8 @@ class Walk {
     // hostd opens groups itself during a bind. In another PID namespace the number is absent.
     const auto ourselves = pid_of(host_->link_name("proc/self").value_or(""));
     for (const int pid : pids_) {
-      const std::string pod = pod_of(pid);
+      const std::string pod =
+          pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
       if (pid == ourselves || late_pods_.contains(pod)) continue;
       const auto begun = Clock::now();
       const auto until = begun + std::min<Clock::duration>(patience_, kOfAPod * patience_ - spent_[pod]);
@@ -193,7 +188,16 @@ class Walk {
         counts_for_all(pid, pod, "open files that the kernel did not show in time");
       }
     }
-    keep_only_harmless_services();
+
+    std::map<std::string, bool> harmless;  // services that no VM and no pod needs
+    for (auto& [device, users] : report_.users) {
+      for (vfio::DeviceUser& device_user : users) {
+        if (device_user.service.empty()) continue;
+        const auto [known, added] = harmless.try_emplace(device_user.service, false);
+        if (added) known->second = !runs_a_vm_or_pod(device_user.service);
+        if (!known->second) device_user.service.clear();
+      }
+    }
     report_blind_spots();
     return std::move(report_);
   }
@@ -209,9 +213,6 @@ class Walk {
                 "the host's /proc must be mounted at the host's root");
   }
 
-  std::string pod_of(int pid) const {
-    return pod_uid(host_->read_file(fs::path("proc") / std::to_string(pid) / "cgroup").value_or(""));
-  }
   void take(ProcessUse& use, int pid, const std::string& pod) {
     if (use.blocked) blocked_.push_back(pid);
     for (auto& [device, users] : use.users)
@@ -280,17 +281,6 @@ class Walk {
     return answer;
   }
 
-  void keep_only_harmless_services() {
-    std::map<std::string, bool> harmless;
-    for (auto& [device, users] : report_.users) {
-      for (vfio::DeviceUser& device_user : users) {
-        if (device_user.service.empty()) continue;
-        const auto [known, added] = harmless.try_emplace(device_user.service, false);
-        if (added) known->second = !runs_a_vm_or_pod(device_user.service);
-        if (!known->second) device_user.service.clear();
-      }
-    }
-  }
   bool runs_a_vm_or_pod(const std::string& service) {
     return std::ranges::any_of(pids_, [&](int pid) {
       return ask<bool>(pid,

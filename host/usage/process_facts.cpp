@@ -154,20 +154,11 @@ std::optional<Hierarchy> hierarchy_of(std::string_view line) {
                    .path = line.substr(second + 1)};
 }
 
-bool is_at_or_above(std::string_view group, std::string_view other) {
-  return other.starts_with(group) && (other.size() == group.size() || other[group.size()] == '/');
-}
-
-bool is_service_name(std::string_view name) {
+// The service in "/system.slice/system-a.slice/a@1.service", if only the system's slices are above it.
+std::string_view service_at(std::string_view path) {
   constexpr std::string_view kLetters =
       "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@";
   constexpr std::string_view kService = ".service";
-  return name.size() > kService.size() && name.ends_with(kService) &&
-         name.find_first_not_of(kLetters) == std::string_view::npos;
-}
-
-// The service in "/system.slice/system-a.slice/a@1.service", if only the system's slices are above it.
-std::string_view service_at(std::string_view path) {
   constexpr std::string_view kSlice = "/system.slice/";
   if (!path.starts_with(kSlice)) return {};
   path.remove_prefix(kSlice.size());
@@ -177,7 +168,9 @@ std::string_view service_at(std::string_view path) {
     path.remove_prefix(end + 1);
   }
   if (path.starts_with('_')) path.remove_prefix(1);
-  return is_service_name(path) ? path : std::string_view{};
+  const bool is_service = path.size() > kService.size() && path.ends_with(kService) &&
+                          path.find_first_not_of(kLetters) == std::string_view::npos;
+  return is_service ? path : std::string_view{};
 }
 
 /// True below "kubepods". In a container of another pod, which has a cgroup namespace of its own on version
@@ -192,10 +185,6 @@ bool is_of_kubelet(std::string_view cgroup) {
   while (path.starts_with(kUp)) path.remove_prefix(kUp.size());
   return path.starts_with("/pod") || path.starts_with("/burstable/pod") ||
          path.starts_with("/besteffort/pod");
-}
-
-bool is_uid_letter(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || c == '-' || c == '_';
 }
 
 }  // namespace
@@ -223,8 +212,7 @@ std::string pod_uid(std::string_view cgroup) {
   if (!is_of_kubelet(cgroup)) return "";
   for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
     const std::string_view rest = cgroup.substr(at + kPod.size());
-    const auto* const end = std::ranges::find_if_not(rest, is_uid_letter);
-    std::string uid(rest.begin(), end);
+    std::string uid(rest.substr(0, rest.find_first_not_of("0123456789abcdef-_")));
     constexpr std::size_t kDashed = 36;
     constexpr std::size_t kPlain = 32;
     if (uid.size() != kDashed && uid.size() != kPlain) continue;
@@ -258,7 +246,9 @@ std::string service_of(std::string_view cgroup, std::string_view root) {
   }
   // Container engines on cgroup v1 give processes their own groups in some hierarchies only.
   const bool agree = std::ranges::all_of(hierarchies, [&](const Hierarchy& hierarchy) {
-    return hierarchy.path == "/" || is_at_or_above(hierarchy.path, own);
+    const std::string_view above = hierarchy.path;
+    return above == "/" ||
+           (own.starts_with(above) && (own.size() == above.size() || own[above.size()] == '/'));
   });
   return agree ? std::string(service_at(own)) : "";
 }
@@ -316,22 +306,6 @@ vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
           .closes_on_request = closes};
 }
 
-namespace {
-
-/// True if the host's /proc shows this process's PID namespace; other numbers would name other processes.
-bool numbers_are_ours(const HostFs& host) {
-  const auto own = own_pid_namespace(host);
-  const auto shown = pid_namespace_of_proc(host);
-  return own && shown && *own == *shown;
-}
-
-// glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3.
-UniqueFd open_pidfd(int pid) {
-  return UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-}
-
-}  // namespace
-
 ProcessEnds::ProcessEnds(EventLoop& loop, const HostFs& host, std::function<void()> ended)
     : loop_(loop), host_(host), ended_(std::move(ended)) {}
 
@@ -352,13 +326,17 @@ bool ProcessEnds::watch(const std::set<int>& processes) {
     return true;
   });
   if (processes.empty()) return true;
-  if (!numbers_are_ours(host_)) return false;
+  // In another PID namespace than that of the host's /proc, the numbers would name other processes.
+  const auto own = own_pid_namespace(host_);
+  const auto shown = pid_namespace_of_proc(host_);
+  if (!own || !shown || *own != *shown) return false;
   const std::size_t most = std::min(kMost, descriptor_limit() / 4);
   bool all = true;
   for (const int pid : processes) {
     if (watched_.contains(pid) || reported_.contains(pid)) continue;
     if (watched_.size() >= most) return false;
-    UniqueFd fd = open_pidfd(pid);
+    // glibc has no wrapper before 2.36. ABI: pidfd_open(2), Linux 5.3.
+    UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
     if (!fd.valid() && errno == ESRCH) {  // it ended after the scan
       report(pid);
       continue;

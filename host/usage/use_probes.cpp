@@ -15,17 +15,16 @@
 namespace ferry::host {
 namespace {
 
-bool same_vm(const vfio::DeviceUser& a, const vfio::DeviceUser& b) {
-  return a.kind == vfio::DeviceUser::Kind::virtual_machine &&
-         b.kind == vfio::DeviceUser::Kind::virtual_machine && a.name == b.name &&
-         (!a.pid || !b.pid || a.pid == b.pid);
-}
-
+/// Adds the users, each VM once.
 void add(std::vector<vfio::DeviceUser>& known, const std::vector<vfio::DeviceUser>& found) {
+  constexpr auto kVm = vfio::DeviceUser::Kind::virtual_machine;
   const std::vector<vfio::DeviceUser> earlier = known;
   for (const vfio::DeviceUser& user : found) {
-    const auto is_known = [&](const vfio::DeviceUser& other) { return same_vm(other, user); };
-    if (std::ranges::none_of(earlier, is_known)) known.push_back(user);
+    const bool is_known = std::ranges::any_of(earlier, [&](const vfio::DeviceUser& other) {
+      return user.kind == kVm && other.kind == kVm && user.name == other.name &&
+             (!user.pid || !other.pid || user.pid == other.pid);
+    });
+    if (!is_known) known.push_back(user);
   }
 }
 
@@ -70,19 +69,6 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
   return std::make_unique<CombinedUseProbe>(host, read_by_another_process(host), std::move(sources));
 }
 
-namespace {
-
-/// True if the device of a claim is this function or mediated device.
-bool is_on(const ClaimedDevice& device, const std::string& name) {
-  if (device.is_whole())
-    return std::ranges::any_of(device.gpus,
-                               [&](const ClaimedGpu& gpu) { return gpu.address.text() == name; });
-  const auto& function = device.result.function;
-  return name == (function ? function->text() : device.result.mdev_uuid);
-}
-
-}  // namespace
-
 Result<vfio::UseReport> ClaimUseProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
   if (!report || questions.empty() || !host_->exists(kClaimRecordFile)) return report;
@@ -93,7 +79,11 @@ Result<vfio::UseReport> ClaimUseProbe::look(std::span<const vfio::UseQuestion> q
   }
   for (const vfio::UseQuestion& question : questions) {
     for (const Claim& claim : record->claims) {
-      const auto has_it = [&](const ClaimedDevice& device) { return is_on(device, question.device); };
+      const auto has_it = [&](const ClaimedDevice& device) {
+        if (!device.is_whole()) return device.id() == question.device;
+        return std::ranges::any_of(
+            device.gpus, [&](const ClaimedGpu& gpu) { return gpu.address.text() == question.device; });
+      };
       if (std::ranges::any_of(claim.devices, has_it))
         report->users[question.device].push_back({.kind = vfio::DeviceUser::Kind::resource_claim,
                                                   .name = claim.space + "/" + claim.name,
@@ -141,18 +131,15 @@ constexpr std::string_view kDriver = "nvidia";
 // Use by these modules is seen through the nodes that processes have open, or as a console.
 constexpr std::array<std::string_view, 3> kSeen = {"nvidia_drm", "nvidia_modeset", "nvidia_uvm"};
 
-bool is_on_driver(const HostFs& host, const vfio::UseQuestion& question) {
-  const auto driver =
-      host.link_name(std::filesystem::path("sys/bus/pci/devices") / question.device / "driver");
-  return driver && *driver == kDriver;
-}
-
 }  // namespace
 
 Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  if (std::ranges::none_of(questions, [&](const vfio::UseQuestion& q) { return is_on_driver(host, q); }))
-    return report;
+  const bool any_on_driver = std::ranges::any_of(questions, [&](const vfio::UseQuestion& question) {
+    const auto device = std::filesystem::path("sys/bus/pci/devices") / question.device;
+    return host.link_name(device / "driver").value_or("") == kDriver;
+  });
+  if (!any_on_driver) return report;
   const auto users = host.list(std::filesystem::path("sys/module") / kDriver / "holders");
   if (!users) {
     // A driver that is built into the kernel has no `holders`.

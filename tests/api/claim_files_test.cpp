@@ -32,20 +32,20 @@ struct Claim {
   std::vector<PreparedDevice> devices = {};
 
   void add_whole(const std::string& name, const std::string& address, const std::string& group) {
-    request.devices.push_back({.gpu = at(address)});
-    request.published.push_back({.request = name,
-                                 .pool = "node7/gpu-ferry",
-                                 .name = "whole-" + group,
-                                 .attributes = {{"type", "whole"},
-                                                {"resource.kubernetes.io/pciBusID", address},
-                                                {"resource.kubernetes.io/numaNode", 1}}});
+    request.devices.push_back({.device = {.gpu = at(address)},
+                               .request = name,
+                               .pool = "node7/gpu-ferry",
+                               .name = "whole-" + group,
+                               .attributes = {{"type", "whole"},
+                                              {"resource.kubernetes.io/pciBusID", address},
+                                              {"resource.kubernetes.io/numaNode", 1}}});
     devices.push_back({.function = at(address),
                        .nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
                                  {.path = "/dev/vfio/" + group, .mode = 0600U}}});
   }
   /// Gives a request the names of an extended resource.
   void ask_by(const std::string& of, const std::vector<std::string>& resources) {
-    for (DeviceOfPod& device : request.published)
+    for (DeviceOfPod& device : request.devices)
       if (device.request == of) device.resources = resources;
   }
   /// The variables that a container with this request gets.
@@ -151,7 +151,7 @@ TEST(ClaimFiles, TellKubevirtTheUuidOfAMediatedDevice) {
 
 TEST(ClaimFiles, TellKubevirtTheFunctionOfAVendorsVgpu) {
   Claim claim = direct();
-  claim.request.published[0].attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
+  claim.request.devices[0].attributes = {{"type", "vgpu"}, {"mdevUUID", "stale"}};
   claim.devices[0].function = at("0000:3b:00.4");
   const std::string file = claim.metadata("card");
   EXPECT_EQ(read_as_kubevirt(file, "card"), "0000:3b:00.4");

@@ -31,16 +31,16 @@ ClaimRequest some_request() {
           .claim = kUid,
           .space = "studio",
           .name = "render-a",
-          .devices = {{.gpu = at("0000:3b:00.0")},
-                      {.gpu = at("10000:af:00.0"), .type = "nvidia-1150", .placement = 4U}},
-          .published = {{.request = "card",
-                         .pool = "node7/gpu-ferry",
-                         .name = "whole-a",
-                         .attributes = {{"numaNode", 1}, {"type", "whole"}}},
-                        {.request = "small/first",
-                         .pool = "node7/gpu-ferry",
-                         .name = "vgpu-b",
-                         .resources = {"nvidia.com/NVIDIA_L40S-6Q"}}}};
+          .devices = {{.device = {.gpu = at("0000:3b:00.0")},
+                       .request = "card",
+                       .pool = "node7/gpu-ferry",
+                       .name = "whole-a",
+                       .attributes = {{"numaNode", 1}, {"type", "whole"}}},
+                      {.device = {.gpu = at("10000:af:00.0"), .type = "nvidia-1150", .placement = 4U},
+                       .request = "small/first",
+                       .pool = "node7/gpu-ferry",
+                       .name = "vgpu-b",
+                       .resources = {"nvidia.com/NVIDIA_L40S-6Q"}}}};
 }
 
 std::vector<PreparedDevice> some_devices() {

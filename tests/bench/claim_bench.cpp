@@ -259,9 +259,11 @@ class Node {
     return out;
   }
 
-  void ask(api::ClaimAction action, std::vector<api::RequestedDevice> devices) const {
-    const api::ClaimRequest request{
-        .action = action, .claim = kUid, .space = kSpace, .name = kName, .devices = std::move(devices)};
+  void ask(api::ClaimAction action, const std::vector<api::RequestedDevice>& devices) const {
+    api::ClaimRequest request{.action = action, .claim = kUid, .space = kSpace, .name = kName};
+    for (const api::RequestedDevice& device : devices)
+      request.devices.push_back(
+          {.device = device, .request = "card", .pool = "node7/gpu-ferry", .name = "device-0"});
     must(api::read_claim_answer(must(ask_hostd(kernel_, api::claim_request_text(request), kPatience))));
   }
   using Call = void (dra::ClaimDriver::*)(const std::vector<dra::ClaimKey>&, dra::ClaimDriver::Done);

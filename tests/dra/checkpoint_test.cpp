@@ -31,7 +31,7 @@ CheckpointClaim claim_of(const NodeModel& node, const std::string& uid,
     const HeldDevice held = test::held_device(node, name, uid);
     out.devices.push_back({.request = "card",
                            .pool = "node7/gpu-ferry",
-                           .gpu = held.gpu,
+                           .gpu = held.asked.gpu,
                            .type = is_whole(held.device) ? "" : "1150",
                            .device = held.device,
                            .counters = held.counters});
@@ -86,7 +86,7 @@ TEST(CheckpointFile, OfAFullNodeCanBeRead) {
     full.claims.back().devices.push_back(
         {.request = "card",
          .pool = "node7/gpu-ferry",
-         .gpu = device.gpu,
+         .gpu = device.asked.gpu,
          .type = "nvidia-1590",
          .placement = 31,
          .device = device.device,

@@ -65,15 +65,15 @@ TEST_F(ClaimDriverTest, PreparesAWholeGpuAndAVgpu) {
   EXPECT_EQ(asked[0].claim, claim.uid);
   EXPECT_EQ(asked[0].space, "studio");
   EXPECT_EQ(asked[0].name, "render-a");
-  EXPECT_THAT(asked[0].devices,
-              ElementsAre(api::RequestedDevice{.gpu = test::at("0000:3b:00.0")},
-                          api::RequestedDevice{.gpu = test::at("0000:5e:00.0"), .type = "1150"}));
-  ASSERT_THAT(asked[0].published, SizeIs(2));
-  EXPECT_EQ(asked[0].published[0].request, "card");
-  EXPECT_EQ(asked[0].published[0].pool, "node7/gpu-ferry");
-  EXPECT_EQ(asked[0].published[0].name, kWhole);
-  EXPECT_EQ(asked[0].published[1].request, "small/second");
-  EXPECT_EQ(asked[0].published[1].attributes.at("type"), api::Attribute("vgpu"));
+  ASSERT_THAT(asked[0].devices, SizeIs(2));
+  EXPECT_EQ(asked[0].devices[0].device, api::RequestedDevice{.gpu = test::at("0000:3b:00.0")});
+  EXPECT_EQ(asked[0].devices[1].device,
+            (api::RequestedDevice{.gpu = test::at("0000:5e:00.0"), .type = "1150"}));
+  EXPECT_EQ(asked[0].devices[0].request, "card");
+  EXPECT_EQ(asked[0].devices[0].pool, "node7/gpu-ferry");
+  EXPECT_EQ(asked[0].devices[0].name, kWhole);
+  EXPECT_EQ(asked[0].devices[1].request, "small/second");
+  EXPECT_EQ(asked[0].devices[1].attributes.at("type"), api::Attribute("vgpu"));
 
   const Checkpoint kept = on_disk();
   EXPECT_EQ(kept, driver->checkpoint());
@@ -95,14 +95,14 @@ TEST_F(ClaimDriverTest, TellsHostdTheNamesOfExtendedResources) {
   ASSERT_EQ(error_of(prepare({claim})), "");
   const auto asked = hostd->requests();
   ASSERT_THAT(asked, SizeIs(1));
-  EXPECT_THAT(asked[0].published.at(0).resources,
+  EXPECT_THAT(asked[0].devices.at(0).resources,
               ElementsAre("nvidia.com/AD104GL_L4", std::string(kImplicit) + "whole-l4"));
-  EXPECT_THAT(asked[0].published.at(1).resources, ElementsAre(std::string(kImplicit) + "small"));
+  EXPECT_THAT(asked[0].devices.at(1).resources, ElementsAre(std::string(kImplicit) + "small"));
   EXPECT_EQ(reader.class_reads, 2);
 
   const ClaimKey plain = allocate("render-b", {{"card", "vgpu-0000-5e-00-0-1150-1"}});
   ASSERT_EQ(error_of(prepare({plain})), "");
-  EXPECT_THAT(hostd->requests().at(1).published.at(0).resources, IsEmpty());
+  EXPECT_THAT(hostd->requests().at(1).devices.at(0).resources, IsEmpty());
   EXPECT_EQ(reader.class_reads, 2) << "a claim that a pod names needs no class";
 }
 
@@ -112,7 +112,7 @@ TEST_F(ClaimDriverTest, ReadsAClassOnceForAllDevicesOfARequest) {
       allocate_for_resources("render-a", {{"whole-l4", kWhole}, {"whole-l4", "whole-0000-5e-00-0"}});
   ASSERT_EQ(error_of(prepare({claim})), "");
   EXPECT_EQ(reader.class_reads, 1);
-  for (const api::DeviceOfPod& device : hostd->requests().at(0).published)
+  for (const api::DeviceOfPod& device : hostd->requests().at(0).devices)
     EXPECT_THAT(device.resources, SizeIs(2));
   EXPECT_THAT(events.warnings, IsEmpty());
 }
@@ -121,7 +121,7 @@ TEST_F(ClaimDriverTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
   reader.classes = {{"whole-l4", "nvidia.com/AD104GL_L4"}};
   const ClaimKey claim = allocate_for_resources("render-a", {{"whole-l4", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");
-  const auto before = hostd->requests().at(0).published;
+  const auto before = hostd->requests().at(0).devices;
   reader.classes["whole-l4"] = "nvidia.com/RENAMED";
   ASSERT_EQ(error_of(prepare({claim})), "");
   start();
@@ -130,7 +130,7 @@ TEST_F(ClaimDriverTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
   reader.error = Error{.code = Errc::unreachable, .message = "no answer"};
   ASSERT_EQ(error_of(prepare({claim})), "") << "without the API server";
   ASSERT_THAT(hostd->requests(), SizeIs(4));
-  for (const api::ClaimRequest& request : hostd->requests()) EXPECT_EQ(request.published, before);
+  for (const api::ClaimRequest& request : hostd->requests()) EXPECT_EQ(request.devices, before);
   EXPECT_EQ(reader.class_reads, 1);
 }
 
@@ -152,9 +152,10 @@ TEST_F(ClaimDriverTest, AClaimForExtendedResourcesNeedsItsClass) {
 TEST_F(ClaimDriverTest, AsksForThePlacementOfAGpuWithMixedSizes) {
   const ClaimKey claim = allocate("render-a", {{"card", "vgpu-0000-af-00-0-592-4"}});
   ASSERT_EQ(error_of(prepare({claim})), "");
-  EXPECT_THAT(hostd->requests().at(0).devices,
-              ElementsAre(api::RequestedDevice{
-                  .gpu = test::at("0000:af:00.0"), .type = "nvidia-592", .placement = 4U}));
+  const auto asked = hostd->requests().at(0).devices;
+  ASSERT_THAT(asked, SizeIs(1));
+  EXPECT_EQ(asked[0].device,
+            (api::RequestedDevice{.gpu = test::at("0000:af:00.0"), .type = "nvidia-592", .placement = 4U}));
   EXPECT_EQ(on_disk().claims.at(0).devices.at(0).placement, 4U);
 }
 

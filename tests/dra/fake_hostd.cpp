@@ -117,10 +117,10 @@ FakeHostd::Answer FakeHostd::usual(const api::ClaimRequest& request) {
   }
   if (const auto known = prepared_.find(request.claim); known != prepared_.end()) return known->second;
   std::vector<api::PreparedDevice> devices;
-  for (const api::RequestedDevice& asked : request.devices) {
+  for (const api::DeviceOfPod& asked : request.devices) {
     api::PreparedDevice device;
-    device.function = asked.gpu;
-    if (!asked.type.empty()) device.function->function = 4;
+    device.function = asked.device.gpu;
+    if (!asked.device.type.empty()) device.function->function = 4;
     device.nodes = {{.path = "/dev/vfio/vfio", .mode = 0666U},
                     {.path = "/dev/vfio/" + std::to_string(100 + devices.size()), .mode = 0600U}};
     devices.push_back(std::move(device));

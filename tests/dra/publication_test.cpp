@@ -680,7 +680,7 @@ TEST(Slices, OfAnEmptyPoolAreOne) {
 TEST(Slices, WithoutCountersAndTaintsHave128Devices) {
   Publication published;
   for (int i = 0; i < 129; ++i)
-    published.devices.push_back({.gpu = {}, .device = {.name = std::to_string(i)}});
+    published.devices.push_back({.asked = {}, .device = {.name = std::to_string(i)}});
   EXPECT_THAT(slices_of(published, {.node = "n"}, 1), SizeIs(2));
   published.devices.back().device.taints.push_back({.key = "k", .value = ""});
   EXPECT_THAT(slices_of(published, {.node = "n"}, 1), SizeIs(3));

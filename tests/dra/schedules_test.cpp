@@ -342,7 +342,7 @@ class ClaimSchedules : public testing::TestWithParam<int> {
       const PublishedDevice& published = *publication.device(result.device);
       ClaimDevice device{.request = result.request,
                          .pool = "node7/gpu-ferry",
-                         .gpu = published.gpu,
+                         .gpu = published.asked.gpu,
                          .device = published.device};
       device.device.taints.clear();
       if (!published.device.consumes.empty())

@@ -745,7 +745,8 @@ class RandomSchedule : public Publishing {
   /// hostd knows prepared claims alone.
   void change_owner() {
     Gpu& gpu = gpus_[any_of(gpus_.size())];
-    if (std::ranges::any_of(held, [&](const HeldDevice& one) { return one.gpu == gpu.address; })) return;
+    if (std::ranges::any_of(held, [&](const HeldDevice& one) { return one.asked.gpu == gpu.address; }))
+      return;
     gpu.for_dra = !gpu.for_dra;
     list(gpus_);
   }

@@ -101,7 +101,7 @@ inline dra::HeldDevice held_device(const dra::NodeModel& node, std::string_view 
   const dra::PublishedDevice* const device = published.device(name);
   if (device == nullptr) throw std::runtime_error("no device " + std::string(name));
   dra::HeldDevice out{
-      .claim = std::move(claim), .gpu = device->gpu, .device = device->device, .counters = {}};
+      .claim = std::move(claim), .asked = device->asked, .device = device->device, .counters = {}};
   out.device.taints.clear();
   if (!out.device.consumes.empty())
     if (const auto* const set = published.counter_set(out.device.consumes.front().set)) out.counters = *set;

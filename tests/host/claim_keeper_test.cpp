@@ -100,9 +100,9 @@ TEST_F(ClaimKeeperTest, WritesTheFilesByWhichAContainerGetsTheDevices) {
 TEST_F(ClaimKeeperTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
   const std::string file = (std::filesystem::path(api::kCdiFolder) / api::metadata_cdi_file("a", "card"));
   api::ClaimRequest asked = request("a", {whole(kWhole), vgpu(kMdev, kMdevType)});
-  asked.published[1].request = "small";
-  asked.published[0].resources = {"nvidia.com/TU104GL_TESLA_T4"};
-  asked.published[1].resources = {"nvidia.com/GRID_T4-4Q"};
+  asked.devices[1].request = "small";
+  asked.devices[0].resources = {"nvidia.com/TU104GL_TESLA_T4"};
+  asked.devices[1].resources = {"nvidia.com/GRID_T4-4Q"};
   const auto devices = must(keeper.serve(asked));
   const std::string text = must(kernel.read_file(file));
   EXPECT_THAT(text, HasSubstr("\"PCI_RESOURCE_NVIDIA_COM_TU104GL_TESLA_T4=0000:05:00.0\""));
@@ -113,7 +113,7 @@ TEST_F(ClaimKeeperTest, KeepsTheNamesOfExtendedResourcesWhileAClaimIsHeld) {
 
   // The class has another name by now, or the API server does not answer.
   for (const std::vector<std::string>& now : {std::vector<std::string>{"nvidia.com/RENAMED"}, {}}) {
-    asked.published[0].resources = now;
+    asked.devices[0].resources = now;
     kernel.forget_changes();
     must(keeper.serve(asked));
     EXPECT_THAT(kernel.changes(), IsEmpty());

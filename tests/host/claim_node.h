@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A node whose GPUs are for ResourceClaims, and hostd's keeper of claims on it.
+// Nodes whose GPUs are for ResourceClaims, and hostd's keeper of claims on them.
 #pragma once
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,10 +17,13 @@
 #include "api/files.h"
 #include "host/claims/claim_keeper.h"
 #include "host/claims/claim_record.h"
+#include "host/claims/claimable_gpus.h"
+#include "mdev/gpu_management.h"
 #include "tests/support/fake_kernel.h"
 #include "tests/support/fake_mdev.h"
 #include "tests/support/fake_vendor_vfio.h"
 #include "tests/support/must.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 
@@ -37,9 +42,109 @@ class ClaimUsers final : public vfio::UseProbe {
   }
 };
 
+/// A node for ResourceClaims, and hostd's keeper of claims on it. A test adds its GPUs.
+class ClaimHost {
+ public:
+  static vfio::PciAddress at(const std::string& address) {
+    return test::must(vfio::PciAddress::parse(address));
+  }
+  static api::ClaimRequest request(const std::string& uid, const std::vector<api::RequestedDevice>& devices) {
+    api::ClaimRequest out{
+        .action = api::ClaimAction::prepare, .claim = uid, .space = "studio", .name = "render-" + uid};
+    for (const api::RequestedDevice& device : devices)
+      out.devices.push_back({.device = device,
+                             .request = "card",
+                             .pool = "node7/gpu-ferry",
+                             .name = "device-" + std::to_string(out.devices.size())});
+    return out;
+  }
+  static api::ClaimRequest undo_request(const std::string& uid) {
+    api::ClaimRequest out = request(uid, {});
+    out.action = api::ClaimAction::unprepare;
+    return out;
+  }
+
+  ClaimKeeper::Answer prepare(const std::string& uid, const std::vector<api::RequestedDevice>& devices) {
+    return keeper.serve(request(uid, devices));
+  }
+  ClaimKeeper::Answer unprepare(const std::string& uid) { return keeper.serve(undo_request(uid)); }
+  ClaimRecord record() const { return test::must(load_claim_record(kernel)); }
+  NodeContext context(const NodeProbes& uses) {
+    return {.rebind_context = {.host = &kernel,
+                               .writer = &kernel,
+                               .probe = &uses.for_rebinds,
+                               .rules = rules,
+                               .on_step = {}},
+            .vgpu_host = {.host = kernel,
+                          .writer = kernel,
+                          .uses = uses.for_vgpus,
+                          .rules = rules,
+                          .node = "node-a",
+                          .pause = [](auto) {},
+                          .management = management}};
+  }
+
+  test::FakeKernel kernel;
+  vfio::AcceleratorRules rules{.vendors = {0x10de},
+                               .classes = {vfio::PciClass::display_3d},
+                               .of_other_vendors = {vfio::PciClass::vga}};
+  mdev::GpuManagement* management = nullptr;
+  ClaimUsers users;
+  ClaimKeeper keeper{kernel,
+                     {.for_rebinds = users, .for_vgpus = users, .open_nodes = users},
+                     [this](const NodeProbes& uses) { return context(uses); },
+                     {.lock_patience = std::chrono::milliseconds(1)}};
+
+ protected:
+  ClaimHost() {
+    kernel.file("proc/sys/kernel/random/boot_id", "b\n");
+    kernel.file("dev/vfio/vfio", "");
+  }
+};
+
+/// A node with one GPU, which hostd lists for claims as its policy says.
+class OneGpuNode : public ClaimHost {
+ public:
+  static constexpr const char* kGpu = "0000:17:00.0";
+  static vfio::PciAddress gpu() { return at(kGpu); }
+
+  /// A round of hostd, which asks the driver's library.
+  void publish() {
+    const vfio::Inventory inventory = test::must(vfio::scan(kernel));
+    const ScannedNode node{.inventory = inventory,
+                           .vgpus = test::must(vgpu::scan_known_vgpus(kernel, inventory, rules))};
+    const std::set<vfio::PciAddress> dra = {gpu()};
+    ClaimableFacts facts{.node = node,
+                         .models = product_,
+                         .rules = rules,
+                         .for_dra = for_dra,
+                         .dra = dra,
+                         .before = claimable};
+    test::must(read_claimable_facts(kernel, facts));
+    asked = gpus_without_placements(facts);
+    asked.merge(gpus_with_instances(facts));
+    for (const vfio::PciAddress& one : asked) facts.managed.emplace(one, ask_library(one));
+    claimable = claimable_gpus(facts);
+    kernel.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable));
+  }
+
+  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra = {{gpu(), {}}};
+  std::vector<api::ClaimableGpu> claimable;
+  std::set<vfio::PciAddress> asked;  // by the last round
+  std::function<Result<mdev::ManagedGpu>(const vfio::PciAddress& gpu)> ask_library =
+      [](const vfio::PciAddress&) { return fail(Errc::unsupported, "no libnvidia-ml.so.1"); };
+
+ protected:
+  explicit OneGpuNode(const std::string& product)
+      : product_([product](const vfio::PciFunction&) { return product; }) {}
+
+ private:
+  const policy::ModelNames product_;
+};
+
 /// T4s: one with audio in its group, one that makes mediated devices, one with virtual functions for
 /// vendor-specific VFIO, and two in one group.
-class ClaimNode {
+class ClaimNode : public ClaimHost {
  public:
   static constexpr const char* kWhole = "0000:05:00.0";
   static constexpr const char* kAudio = "0000:05:00.1";
@@ -53,8 +158,6 @@ class ClaimNode {
   ClaimNode() {
     kernel.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
     kernel.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
-    kernel.file("proc/sys/kernel/random/boot_id", "b\n");
-    kernel.file("dev/vfio/vfio", "");
     add_gpu(kWhole, 5, 0);
     kernel.add_function({.address = kAudio,
                          .ids = "10de:10f8",
@@ -69,10 +172,6 @@ class ClaimNode {
     add_gpu(kPair, 8, 0);
     add_gpu(kOtherOfPair, 8, 0);
     publish(gpus());
-  }
-
-  static vfio::PciAddress at(const std::string& address) {
-    return test::must(vfio::PciAddress::parse(address));
   }
 
   /// All GPUs, for DRA.
@@ -101,26 +200,6 @@ class ClaimNode {
   static api::RequestedDevice vgpu(const char* gpu, const char* type) {
     return {.gpu = at(gpu), .type = type};
   }
-  static api::ClaimRequest request(const std::string& uid, std::vector<api::RequestedDevice> devices) {
-    api::ClaimRequest out{.action = api::ClaimAction::prepare,
-                          .claim = uid,
-                          .space = "studio",
-                          .name = "render-" + uid,
-                          .devices = std::move(devices)};
-    for (std::size_t i = 0; i < out.devices.size(); ++i)
-      out.published.push_back(
-          {.request = "card", .pool = "node7/gpu-ferry", .name = "device-" + std::to_string(i)});
-    return out;
-  }
-  ClaimKeeper::Answer prepare(const std::string& uid, std::vector<api::RequestedDevice> devices) {
-    return keeper.serve(request(uid, std::move(devices)));
-  }
-  ClaimKeeper::Answer unprepare(const std::string& uid) {
-    api::ClaimRequest undo = request(uid, {});
-    undo.action = api::ClaimAction::unprepare;
-    return keeper.serve(undo);
-  }
-  ClaimRecord record() const { return test::must(load_claim_record(kernel)); }
 
   /// Of each GPU: drivers and overrides, the number of virtual functions, vGPUs.
   std::string state() const {
@@ -157,31 +236,8 @@ class ClaimNode {
     return kernel.list("run/ferry/hostd/moves").value_or(std::vector<std::string>());
   }
 
-  NodeContext context(const NodeProbes& uses) {
-    const vfio::AcceleratorRules rules{.vendors = {0x10de},
-                                       .classes = {vfio::PciClass::display_3d},
-                                       .of_other_vendors = {vfio::PciClass::vga}};
-    return {.rebind_context = {.host = &kernel,
-                               .writer = &kernel,
-                               .probe = &uses.for_rebinds,
-                               .rules = rules,
-                               .on_step = {}},
-            .vgpu_host = {.host = kernel,
-                          .writer = kernel,
-                          .uses = uses.for_vgpus,
-                          .rules = rules,
-                          .node = "node-a",
-                          .pause = [](auto) {}}};
-  }
-
-  test::FakeKernel kernel;
   test::FakeMdev mdev{kernel};
   test::FakeVendorVfio vendor{kernel};
-  ClaimUsers users;
-  ClaimKeeper keeper{kernel,
-                     {.for_rebinds = users, .for_vgpus = users, .open_nodes = users},
-                     [this](const NodeProbes& uses) { return context(uses); },
-                     {.lock_patience = std::chrono::milliseconds(1)}};
 
  private:
   void add_gpu(const char* address, unsigned group, unsigned totalvfs) {

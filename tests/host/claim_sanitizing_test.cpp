@@ -31,9 +31,7 @@ class ClaimSanitizing : public testing::Test {
     return keeper_.serve(ClaimNode::request(uid, {ClaimNode::whole(gpu)}));
   }
   ClaimKeeper::Answer unprepare(const std::string& uid) {
-    api::ClaimRequest undo = ClaimNode::request(uid, {});
-    undo.action = api::ClaimAction::unprepare;
-    return keeper_.serve(undo);
+    return keeper_.serve(ClaimNode::undo_request(uid));
   }
   api::SanitizeStatus status(const char* gpu) const {
     const GpuHistories histories = must(load_gpu_histories(node_.kernel));

@@ -2,12 +2,9 @@
 // Claims for vGPUs of different sizes on one GPU: each gets the placement that the scheduler has chosen, or a
 // GPU instance (MIG) that exists.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,16 +13,11 @@
 
 #include "api/claim_request.h"
 #include "api/claimable_gpus.h"
-#include "api/files.h"
-#include "host/claims/claim_keeper.h"
-#include "host/claims/claim_record.h"
-#include "host/claims/claimable_gpus.h"
 #include "mdev/gpu_management.h"
 #include "tests/host/claim_node.h"
 #include "tests/support/fake_mig.h"
 #include "tests/support/must.h"
 #include "tests/vfio/rebinds.h"
-#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 namespace {
@@ -39,113 +31,57 @@ constexpr const char* kSmall = "1500";  // H200X-35C: one unit at 0 or 3
 constexpr const char* kLarge = "1501";  // H200X-70C: two units from 1 or 2 on
 
 /// An H200 with its virtual functions, whose policy is `{allocation: dra, mixed-sizes: true}`.
-class SizesNode {
+class SizesNode : public OneGpuNode {
  public:
-  static constexpr const char* kGpu = "0000:17:00.0";
-
-  SizesNode() {
-    kernel_.add_driver({.name = "nvidia", .ids = {"10de:2335"}, .sriov = true});
-    kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
-    kernel_.file("dev/vfio/vfio", "");
-    kernel_.add_function({.address = kGpu,
-                          .ids = "10de:2335",
-                          .subsystem_ids = "10de:18be",
-                          .class_code = 0x030200,
-                          .group = 17,
-                          .driver = "nvidia",
-                          .totalvfs = 8});
-    vendor_.add_gpu(kGpu, test::h200_types());
-    kernel_.enable_vfs(kGpu, 8);
+  SizesNode() : OneGpuNode("GH100 [H200 SXM]") {
+    management = &library;
+    ask_library = [this](const vfio::PciAddress& one) {
+      return has_library ? mig.read(one) : fail(Errc::unsupported, "no libnvidia-ml.so.1");
+    };
+    for_dra[gpu()].mixed_sizes = true;
+    kernel.add_driver({.name = "nvidia", .ids = {"10de:2335"}, .sriov = true});
+    kernel.add_function({.address = kGpu,
+                         .ids = "10de:2335",
+                         .subsystem_ids = "10de:18be",
+                         .class_code = 0x030200,
+                         .group = 17,
+                         .driver = "nvidia",
+                         .totalvfs = 8});
+    vendor.add_gpu(kGpu, test::h200_types());
+    kernel.enable_vfs(kGpu, 8);
     publish();
   }
 
-  static vfio::PciAddress gpu() { return must(vfio::PciAddress::parse(kGpu)); }
-
-  /// A round of hostd, which asks the library.
-  void publish() {
-    const vfio::Inventory inventory = must(vfio::scan(kernel_));
-    const ScannedNode node{.inventory = inventory,
-                           .vgpus = must(vgpu::scan_known_vgpus(kernel_, inventory, rules_))};
-    ClaimableFacts facts{.node = node,
-                         .models = models_,
-                         .rules = rules_,
-                         .for_dra = for_dra_,
-                         .dra = dra_,
-                         .before = claimable_};
-    must(read_claimable_facts(kernel_, facts));
-    asked_ = gpus_without_placements(facts);
-    asked_.merge(gpus_with_instances(facts));
-    for (const vfio::PciAddress& one : asked_)
-      facts.managed.emplace(one, library_ ? mig_.read(one) : fail(Errc::unsupported, "no libnvidia-ml.so.1"));
-    claimable_ = claimable_gpus(facts);
-    kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable_));
-  }
   const api::VgpuType& type(const std::string& id) const {
-    return *std::ranges::find(claimable_.at(0).types, id, &api::VgpuType::id);
+    return *std::ranges::find(claimable.at(0).types, id, &api::VgpuType::id);
   }
-
   ClaimKeeper::Answer prepare(const std::string& uid, const char* id,
                               std::optional<std::uint32_t> placement) {
-    const api::RequestedDevice device{.gpu = gpu(), .type = id, .placement = placement};
-    return keeper_.serve(ClaimNode::request(uid, {device}));
+    return ClaimHost::prepare(uid, {{.gpu = gpu(), .type = id, .placement = placement}});
   }
-  ClaimKeeper::Answer unprepare(const std::string& uid) {
-    api::ClaimRequest undo = ClaimNode::request(uid, {});
-    undo.action = api::ClaimAction::unprepare;
-    return keeper_.serve(undo);
-  }
-  mdev::GpuSwitch mixed_sizes() { return must(mig_.read(gpu())).mixed_sizes; }
-  std::vector<std::string> vgpus() const { return vendor_.places_of_devices(kGpu); }
+  mdev::GpuSwitch mixed_sizes() { return must(mig.read(gpu())).mixed_sizes; }
+  std::vector<std::string> vgpus() const { return vendor.places_of_devices(kGpu); }
 
-  test::FakeKernel kernel_;
-  test::FakeVendorVfio vendor_{kernel_};
-  test::FakeMig mig_{kernel_, vendor_};
-  mdev::CalledGpuManagement management_{kernel_};
-  const vfio::AcceleratorRules rules_{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
-  policy::ModelNames models_ = [](const vfio::PciFunction&) { return std::string("GH100 [H200 SXM]"); };
-  std::map<vfio::PciAddress, policy::AllowedDevices> for_dra_ = {
-      {gpu(), policy::AllowedDevices{.mixed_sizes = true}}};
-  std::set<vfio::PciAddress> dra_ = {gpu()};
-  std::vector<api::ClaimableGpu> claimable_;
-  std::set<vfio::PciAddress> asked_;  // by the last round
-  bool library_ = true;               // the host has it
-  ClaimUsers users_;
-  ClaimKeeper keeper_{kernel_,
-                      {.for_rebinds = users_, .for_vgpus = users_, .open_nodes = users_},
-                      [this](const NodeProbes& uses) { return context(uses); },
-                      {.lock_patience = std::chrono::milliseconds(1)}};
-
- private:
-  NodeContext context(const NodeProbes& uses) {
-    return {.rebind_context = {.host = &kernel_,
-                               .writer = &kernel_,
-                               .probe = &uses.for_rebinds,
-                               .rules = rules_,
-                               .on_step = {}},
-            .vgpu_host = {.host = kernel_,
-                          .writer = kernel_,
-                          .uses = uses.for_vgpus,
-                          .rules = rules_,
-                          .node = "node-a",
-                          .pause = [](auto) {},
-                          .management = &management_}};
-  }
+  test::FakeVendorVfio vendor{kernel};
+  test::FakeMig mig{kernel, vendor};
+  mdev::CalledGpuManagement library{kernel};
+  bool has_library = true;  // the host has it
 };
 
 class ClaimSizesTest : public testing::Test, protected SizesNode {};
 
 TEST_F(ClaimSizesTest, ArePublishedWithTheirPlacements) {
-  ASSERT_EQ(claimable_.size(), 1U);
-  EXPECT_TRUE(claimable_[0].mixed_sizes);
-  EXPECT_EQ(claimable_[0].health, api::GpuHealth::ready) << claimable_[0].reason;
-  EXPECT_EQ(claimable_[0].types.size(), 2U) << "MIG-backed types are not for claims";
+  ASSERT_EQ(claimable.size(), 1U);
+  EXPECT_TRUE(claimable[0].mixed_sizes);
+  EXPECT_EQ(claimable[0].health, api::GpuHealth::ready) << claimable[0].reason;
+  EXPECT_EQ(claimable[0].types.size(), 2U) << "MIG-backed types are not for claims";
   EXPECT_EQ(type(kSmall).size, 1U);
   EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
   EXPECT_EQ(type(kLarge).size, 2U);
   EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
-  EXPECT_THAT(asked_, ElementsAre(gpu()));
+  EXPECT_THAT(asked, ElementsAre(gpu()));
   publish();
-  EXPECT_THAT(asked_, IsEmpty()) << "the last round has them";
+  EXPECT_THAT(asked, IsEmpty()) << "the last round has them";
   EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
 }
 
@@ -165,27 +101,27 @@ TEST_F(ClaimSizesTest, GetTheirPlacementsInAnyOrder) {
   EXPECT_THAT(vgpus(), ElementsAre("35C at 3", "70C at 1"));
   for (const char* uid : {"b", "d"}) must(unprepare(uid));
   EXPECT_THAT(vgpus(), IsEmpty());
-  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+  EXPECT_THAT(record().claims, IsEmpty());
 }
 
 TEST_F(ClaimSizesTest, FailWhereAnotherProgramHasThePlacement) {
-  must(mig_.set_mixed_sizes(gpu(), true));
-  vendor_.set("0000:17:00.5", kSmall);  // at 0
+  must(mig.set_mixed_sizes(gpu(), true));
+  vendor.set("0000:17:00.5", kSmall);  // at 0
   const auto refused = prepare("a", kSmall, 0);
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("placement 0 is taken by vGPU 0000:17:00.5"));
-  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+  EXPECT_THAT(record().claims, IsEmpty());
   must(prepare("a", kSmall, 3));
   EXPECT_THAT(vgpus(), ElementsAre("35C at 0", "35C at 3"));
 }
 
 TEST_F(ClaimSizesTest, FailIfTheDriverChoosesAnotherPlacement) {
-  vendor_.swallow_moves = true;
+  vendor.swallow_moves = true;
   const auto failed = prepare("a", kSmall, 3);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("it is at another placement"));
   EXPECT_THAT(vgpus(), IsEmpty());
-  EXPECT_THAT(must(load_claim_record(kernel_)).claims, IsEmpty());
+  EXPECT_THAT(record().claims, IsEmpty());
   EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off);
 }
 
@@ -197,7 +133,7 @@ TEST_F(ClaimSizesTest, FailForAnotherModeOfTheGpu) {
   const auto misplaced = prepare("a", kSmall, 1);
   ASSERT_FALSE(misplaced);
   EXPECT_THAT(misplaced.error().message, HasSubstr("type H200X-35C has no placement 1"));
-  for_dra_[gpu()].mixed_sizes = false;
+  for_dra[gpu()].mixed_sizes = false;
   publish();
   const auto of_mixed_sizes = prepare("a", kSmall, 3);
   ASSERT_FALSE(of_mixed_sizes);
@@ -209,13 +145,13 @@ TEST_F(ClaimSizesTest, FailForAnotherModeOfTheGpu) {
 
 TEST_F(ClaimSizesTest, KeepTheModeUntilTheLastVgpuIsGone) {
   must(prepare("a", kSmall, 3));
-  for_dra_[gpu()].mixed_sizes = false;
+  for_dra[gpu()].mixed_sizes = false;
   publish();
-  EXPECT_TRUE(claimable_.at(0).mixed_sizes);
+  EXPECT_TRUE(claimable.at(0).mixed_sizes);
   EXPECT_THAT(type(kSmall).placements, ElementsAre(0U, 3U));
   must(unprepare("a"));
   publish();
-  EXPECT_FALSE(claimable_.at(0).mixed_sizes);
+  EXPECT_FALSE(claimable.at(0).mixed_sizes);
   EXPECT_THAT(type(kSmall).placements, IsEmpty());
   must(prepare("b", kSmall, std::nullopt));
   EXPECT_EQ(mixed_sizes(), mdev::GpuSwitch::off) << "more of one size fit then";
@@ -223,14 +159,14 @@ TEST_F(ClaimSizesTest, KeepTheModeUntilTheLastVgpuIsGone) {
 
 TEST_F(ClaimSizesTest, GetNoFurtherPlacementsWhileVgpusExist) {
   must(prepare("a", kSmall, 3));
-  for (api::VgpuType& one : claimable_.at(0).types)
+  for (api::VgpuType& one : claimable.at(0).types)
     if (one.id == kLarge) one.placements.clear();
   publish();
-  EXPECT_THAT(asked_, IsEmpty()) << "other counters would leave the GPU to this claim alone";
+  EXPECT_THAT(asked, IsEmpty()) << "other counters would leave the GPU to this claim alone";
   EXPECT_THAT(type(kLarge).placements, IsEmpty());
   must(unprepare("a"));
   publish();
-  EXPECT_THAT(asked_, ElementsAre(gpu()));
+  EXPECT_THAT(asked, ElementsAre(gpu()));
   EXPECT_THAT(type(kLarge).placements, ElementsAre(1U, 2U));
 }
 
@@ -240,16 +176,16 @@ class ClaimInstancesTest : public ClaimSizesTest {
   static constexpr const char* kOfSmall = "1414";  // H200X-1-18C
   static constexpr const char* kOfOther = "1416";  // H200X-2-35C
   ClaimInstancesTest() {
-    for_dra_[gpu()] = {};
-    kernel_.enable_vfs(kGpu, 0);
-    must(mig_.set_mig(gpu(), true));
-    kernel_.enable_vfs(kGpu, 8);
-    for (const std::uint32_t profile : {19U, 19U, 14U}) must(mig_.make_instance(gpu(), profile));
+    for_dra[gpu()] = {};
+    kernel.enable_vfs(kGpu, 0);
+    must(mig.set_mig(gpu(), true));
+    kernel.enable_vfs(kGpu, 8);
+    for (const std::uint32_t profile : {19U, 19U, 14U}) must(mig.make_instance(gpu(), profile));
     publish();
   }
   std::vector<std::string> published() const {
     std::vector<std::string> out;
-    for (const api::VgpuType& type : claimable_.at(0).types)
+    for (const api::VgpuType& type : claimable.at(0).types)
       out.push_back(fmt::format("{}x {} on {}", type.most_per_gpu.value_or(0), type.short_name, type.fills));
     return out;
   }
@@ -257,22 +193,22 @@ class ClaimInstancesTest : public ClaimSizesTest {
 
 TEST_F(ClaimInstancesTest, ArePublishedAsTheGpuInstancesAreThere) {
   EXPECT_THAT(published(), ElementsAre("2x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
-  EXPECT_FALSE(claimable_.at(0).whole) << "its instances would end";
-  EXPECT_FALSE(claimable_.at(0).has_one_size());
-  EXPECT_EQ(claimable_.at(0).health, api::GpuHealth::ready) << claimable_.at(0).reason;
-  EXPECT_EQ(must(api::read_claimable_gpus(api::claimable_gpus_text(claimable_))), claimable_);
-  const std::uint32_t one = must(mig_.read(gpu())).instances.front().id;
-  must(mig_.remove_instance(gpu(), one));
+  EXPECT_FALSE(claimable.at(0).whole) << "its instances would end";
+  EXPECT_FALSE(claimable.at(0).has_one_size());
+  EXPECT_EQ(claimable.at(0).health, api::GpuHealth::ready) << claimable.at(0).reason;
+  EXPECT_EQ(must(api::read_claimable_gpus(api::claimable_gpus_text(claimable))), claimable);
+  const std::uint32_t one = must(mig.read(gpu())).instances.front().id;
+  must(mig.remove_instance(gpu(), one));
   publish();
   EXPECT_THAT(published(), ElementsAre("1x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
 }
 
 TEST_F(ClaimInstancesTest, AreFilledAndLeftByClaims) {
-  const auto instances = mig_.instances(kGpu);
+  const auto instances = mig.instances(kGpu);
   must(prepare("a", kOfSmall, std::nullopt));
   must(prepare("b", kOfOther, std::nullopt));
   publish();
-  EXPECT_THAT(asked_, IsEmpty()) << "the counters under claims stay";
+  EXPECT_THAT(asked, IsEmpty()) << "the counters under claims stay";
   EXPECT_THAT(published(), ElementsAre("2x H200X-1-18C on gi-1g.18gb", "1x H200X-2-35C on gi-2g.35gb"));
   must(prepare("c", kOfSmall, std::nullopt));
   EXPECT_EQ(vgpus().size(), 3U);
@@ -281,64 +217,64 @@ TEST_F(ClaimInstancesTest, AreFilledAndLeftByClaims) {
   EXPECT_THAT(refused.error().message, HasSubstr("none of type 1414 fits now"));
   for (const char* uid : {"a", "b", "c"}) must(unprepare(uid));
   EXPECT_THAT(vgpus(), IsEmpty());
-  EXPECT_EQ(mig_.instances(kGpu), instances) << "claims make and remove none";
+  EXPECT_EQ(mig.instances(kGpu), instances) << "claims make and remove none";
 }
 
 TEST_F(ClaimInstancesTest, AreRefusedForTheWholeGpu) {
-  const auto refused = keeper_.serve(ClaimNode::request("a", {api::RequestedDevice{.gpu = gpu()}}));
+  const auto refused = ClaimHost::prepare("a", {{.gpu = gpu()}});
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("it has GPU instances (MIG)"));
-  EXPECT_EQ(mig_.instances(kGpu).size(), 3U);
+  EXPECT_EQ(mig.instances(kGpu).size(), 3U);
 }
 
 TEST_F(ClaimInstancesTest, KeepTheGpuFromAClaimThatWasAllocatedBeforeThem) {
-  claimable_.at(0).whole = true;
-  kernel_.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable_));
-  const auto refused = keeper_.serve(ClaimNode::request("a", {api::RequestedDevice{.gpu = gpu()}}));
+  claimable.at(0).whole = true;
+  kernel.file(api::kClaimableGpusFile, api::claimable_gpus_text(claimable));
+  const auto refused = ClaimHost::prepare("a", {{.gpu = gpu()}});
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message, HasSubstr("it has 3 GPU instances (MIG)"));
-  EXPECT_EQ(mig_.instances(kGpu).size(), 3U);
+  EXPECT_EQ(mig.instances(kGpu).size(), 3U);
 }
 
 TEST_F(ClaimInstancesTest, LeaveTheGpuWholeOnceAllAreGone) {
-  for (const mdev::GpuInstance& one : must(mig_.read(gpu())).instances)
-    must(mig_.remove_instance(gpu(), one.id));
+  for (const mdev::GpuInstance& one : must(mig.read(gpu())).instances)
+    must(mig.remove_instance(gpu(), one.id));
   publish();
   EXPECT_THAT(published(), IsEmpty());
-  EXPECT_TRUE(claimable_.at(0).whole);
+  EXPECT_TRUE(claimable.at(0).whole);
 }
 
 TEST_F(ClaimInstancesTest, AreUnknownWithoutTheLibrary) {
-  library_ = false;
+  has_library = false;
   publish();
   EXPECT_EQ(published().size(), 2U) << "a claim may have one already, and is prepared in a moment";
-  EXPECT_THAT(claimable_.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
-  claimable_.clear();
+  EXPECT_THAT(claimable.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
+  claimable.clear();
   publish();
   EXPECT_THAT(published(), IsEmpty());
-  EXPECT_FALSE(claimable_.at(0).whole);
-  EXPECT_THAT(claimable_.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
-  library_ = true;
+  EXPECT_FALSE(claimable.at(0).whole);
+  EXPECT_THAT(claimable.at(0).vgpu_reason, HasSubstr("NVML does not report them: no libnvidia-ml.so.1"));
+  has_library = true;
   publish();
   EXPECT_EQ(published().size(), 2U);
-  EXPECT_EQ(claimable_.at(0).vgpu_reason, "");
+  EXPECT_EQ(claimable.at(0).vgpu_reason, "");
 }
 
 TEST(ClaimSizes, AreRightAfterADeathAtAnyChange) {
   std::size_t changes = 0;
   {
     SizesNode model;
-    model.kernel_.forget_changes();
+    model.kernel.forget_changes();
     must(model.prepare("a", kSmall, 3));
-    changes = model.kernel_.changes().size();
+    changes = model.kernel.changes().size();
   }
   ASSERT_GT(changes, 3U) << "the record, the mode, the vGPU, its placement";
   for (std::size_t n = 1; n <= changes; ++n) {
     SCOPED_TRACE(n);
     SizesNode node;
-    node.kernel_.forget_changes();
+    node.kernel.forget_changes();
     ASSERT_TRUE(test::dies([&] {
-      node.kernel_.die_at_change(n);
+      node.kernel.die_at_change(n);
       (void)node.prepare("a", kSmall, 3);
     }));
     must(node.prepare("a", kSmall, 3));
