@@ -29,6 +29,12 @@ std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
   return out;
 }
 
+bool has_gate(const json& kubevirt, std::string_view list, std::string_view gate) {
+  const auto& gates =
+      items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
+  return std::ranges::find(gates, json(gate)) != gates.end();
+}
+
 std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster, const json& kubevirt) {
   const auto permitted = permitted_by(kubevirt);
   std::map<std::string, PermittedResource> found;

@@ -18,6 +18,8 @@
 
 #include "common/kubevirt_rules.h"
 #include "common/text/json.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/cluster_verbs.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -52,11 +54,8 @@ tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
 }
 
-const json& configuration(const json& kubevirt) {
-  return json_at(json_at(kubevirt, "spec"), "configuration");
-}
 const json& permitted(const json& kubevirt) {
-  return json_at(configuration(kubevirt), "permittedHostDevices");
+  return field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
 }
 
 Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
@@ -88,20 +87,17 @@ Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   return out;
 }
 
-bool has_gate(const json& kubevirt, const char* name) {
-  const json& gates = json_at(json_at(configuration(kubevirt), "developerConfiguration"), "featureGates");
-  return gates.is_array() && std::ranges::find(gates, json(name)) != gates.end();
-}
-
 /// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
 /// if `enabled` is not set.
 bool removes_vgpus(const json& kubevirt) {
-  const json& enabled = json_at(json_at(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
-  return enabled.is_boolean() ? enabled.get<bool>() : !has_gate(kubevirt, "DisableMDEVConfiguration");
+  const json& enabled =
+      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
+  return enabled.is_boolean() ? enabled.get<bool>()
+                              : !has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration");
 }
 
 bool makes_vgpus(const json& kubevirt) {
-  const json& desired = json_at(configuration(kubevirt), "mediatedDevicesConfiguration");
+  const json& desired = field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration"});
   return removes_vgpus(kubevirt) &&
          std::ranges::any_of(
              std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
@@ -112,15 +108,11 @@ bool makes_vgpus(const json& kubevirt) {
 /// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
 /// none.
 std::string applier_of(const json& kubevirt, const ListKind& kind) {
-  const json& managers = json_at(json_at(kubevirt, "metadata"), "managedFields");
-  if (!managers.is_array()) return {};
-  for (const json& manager : managers) {
-    const json* fields = &json_at(manager, "fieldsV1");
-    for (const char* key : {"f:spec", "f:configuration", "f:permittedHostDevices"})
-      fields = &json_at(*fields, key);
+  for (const json& manager : items_field(json_at(kubevirt, "metadata"), "managedFields")) {
+    const json& fields =
+        field_at(manager, {"fieldsV1", "f:spec", "f:configuration", "f:permittedHostDevices"});
     std::string name = text_at(manager, "manager");
-    if (json_at(*fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() || name == "ferry")
-      continue;
+    if (json_at(fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() || name == "ferry") continue;
     if (text_at(manager, "operation") == "Apply" || name == "kubectl-client-side-apply") return name;
   }
   return {};
@@ -141,14 +133,18 @@ class ListChange {
     for (std::size_t at = 0; at < theirs_.size(); ++at) {
       const Entry& entry = theirs_[at];
       if (entry.selector != own.selector) continue;
-      if (entry.resource == own.resource) {
-        there = true;
-        if (!entry.external) mark(at, own, said);
-      } else if (!entry.external) {
+      const bool same = entry.resource == own.resource;
+      there = there || same;
+      if (entry.external) continue;
+      if (!same) {
         change_.by_hand.push_back(
             fmt::format("KubeVirt itself offers {} as {}, in addition to {}: give that entry "
                         "externalResourceProvider: true, or remove it",
                         said, entry.resource, own.resource));
+      } else if (lack(fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks "
+                                  "externalResourceProvider: true",
+                                  own.resource, said))) {
+        list_[at]["externalResourceProvider"] = true;
       }
     }
     if (there) return;
@@ -160,13 +156,6 @@ class ListChange {
   }
 
  private:
-  void mark(std::size_t at, const Entry& own, const std::string& said) {
-    const auto what =
-        fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks externalResourceProvider: true",
-                    own.resource, said);
-    if (lack(what)) list_[at]["externalResourceProvider"] = true;
-  }
-
   /// Records that an entry is missing. True if Ferry may add it.
   bool lack(const std::string& what) {
     if (applier_.empty()) {
@@ -236,7 +225,7 @@ void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, Permit
   if (found == own.end() || is_before_grace(kubevirt)) return;
   std::vector<std::string> missing;
   for (const char* const gate : kGraceGates)
-    if (!has_gate(kubevirt, gate)) missing.emplace_back(gate);
+    if (!has_gate(kubevirt, "featureGates", gate)) missing.emplace_back(gate);
   if (!missing.empty())
     change.by_hand.push_back(
         fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
@@ -287,7 +276,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
         "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): remove its types, or set "
         "enabled: false");
   }
-  if (!has_gate(kubevirt, "HostDevices"))
+  if (!has_gate(kubevirt, "featureGates", "HostDevices"))
     change.notes.emplace_back(
         "VMs that ask under hostDevices need the feature gate HostDevices; under gpus they need none");
   return change;
