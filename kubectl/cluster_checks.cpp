@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +11,6 @@
 #include "agent/cluster_objects.h"
 #include "agent/operator_compat/two_owners.h"
 #include "common/kubevirt_rules.h"
-#include "common/text/text.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
@@ -238,19 +236,6 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
                                    kOneNameForTwoKindsCure);
   if (lacks.empty()) return std::move(check).passed("all that the node advertises is listed");
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
-}
-
-/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
-std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
-  std::string version = text_field(json_at(kubevirt, "status"), "observedKubeVirtVersion");
-  if (version.starts_with('v')) version.erase(0, 1);
-  const auto dot = version.find('.');
-  if (dot == std::string::npos) return std::nullopt;
-  const auto first = whole_number(std::string_view(version).substr(0, dot));
-  const std::string_view rest = std::string_view(version).substr(dot + 1);
-  const auto second = whole_number(rest.substr(0, rest.find('.')));
-  if (!first || !second) return std::nullopt;
-  return *first > 1 || (*first == 1 && *second >= 9);
 }
 
 Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {

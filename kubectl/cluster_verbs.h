@@ -66,6 +66,8 @@ std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& ku
 
 /// `list`: featureGates or disabledFeatureGates of a KubeVirt object.
 bool has_gate(const nlohmann::json& kubevirt, std::string_view list, std::string_view gate);
+/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
+std::optional<bool> is_1_9_or_newer(const nlohmann::json& kubevirt);
 
 // `kubectl ferry kubevirt-cr`: the resources that nodes advertise to VMs, and whether KubeVirt permits them.
 

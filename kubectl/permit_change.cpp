@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -177,17 +176,6 @@ class ListChange {
   bool changed_ = false;
 };
 
-/// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
-/// is not known.
-bool is_before_grace(const json& kubevirt) {
-  const std::string text = text_at(json_at(kubevirt, "status"), "observedKubeVirtVersion");
-  unsigned minor = 0;
-  constexpr std::string_view kMajor = "v1.";
-  if (!text.starts_with(kMajor)) return false;
-  const auto read = std::from_chars(text.data() + kMajor.size(), text.data() + text.size(), minor);
-  return read.ec == std::errc() && minor < 9;
-}
-
 /// KubeVirt takes the last selector of a resource name for the name's only model.
 void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
   std::map<std::string, std::string> grace;
@@ -222,7 +210,8 @@ void report_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& m
 void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
   const auto found =
       std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
-  if (found == own.end() || is_before_grace(kubevirt)) return;
+  // The webhook of KubeVirt 1.9 is the first to know Grace GPUs.
+  if (found == own.end() || !is_1_9_or_newer(kubevirt).value_or(true)) return;
   std::vector<std::string> missing;
   for (const char* const gate : kGraceGates)
     if (!has_gate(kubevirt, "featureGates", gate)) missing.emplace_back(gate);
