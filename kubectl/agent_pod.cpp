@@ -54,16 +54,6 @@ bool has_labels_of_the_chart(const json& pod) {
          text_field(labels, "helm.sh/chart").starts_with("ferry-");
 }
 
-/// The arguments of `ferry-agent` or `ferry agent`; absent: the container runs another program.
-std::optional<std::vector<std::string>> agent_words(const json& container) {
-  const auto program = ferry_program_in(container);
-  std::vector<std::string> words = words_of(container);
-  const bool as_verb = program == "ferry" && words.size() > 1 && words[1] == "agent";
-  if (program != "ferry-agent" && !as_verb) return std::nullopt;
-  words.erase(words.begin(), words.begin() + (as_verb ? 2 : 1));
-  return words;
-}
-
 }  // namespace
 
 std::string_view ferry_program_in(const json& container) {
@@ -105,9 +95,12 @@ bool is_of_ferry(const json& pod, const std::string& space) {
 
 std::optional<agent::AgentProgramOptions> agent_options_in(const json& pod) {
   for (const json& container : items_field(json_at(pod, "spec"), "containers")) {
-    auto given = agent_words(container);
-    if (!given) continue;
-    std::vector<std::string>& words = *given;
+    const auto program = ferry_program_in(container);
+    std::vector<std::string> words = words_of(container);
+    const bool as_verb = program == "ferry" && words.size() > 1 && words[1] == "agent";
+    if (program != "ferry-agent" && !as_verb) continue;
+    words.erase(words.begin(), words.begin() + (as_verb ? 2 : 1));
+
     agent::AgentProgramOptions options;
     CLI::App app;
     const agent::AgentOptionList list(app, options);

@@ -3,7 +3,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,7 +11,6 @@
 #include "agent/cluster_objects.h"
 #include "agent/operator_compat/two_owners.h"
 #include "common/kubevirt_rules.h"
-#include "common/text/text.h"
 #include "kube/api_error.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
@@ -44,17 +42,14 @@ std::string idle_because(const json& pod) {
   return fmt::format("{}", fmt::join(waiting, ", "));
 }
 
-bool serves_host_side(const json& pod) {
-  const auto& containers = items_field(json_at(pod, "spec"), "containers");
-  return std::ranges::any_of(containers,
-                             [](const json& container) { return !ferry_verb_in(container).empty(); });
-}
-
 // While one pod replaces another, a single running one is enough.
 Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{"ferry-agent", node.name, "without it labels are only words"};
   std::optional<std::string> fault;
+  bool has_host_side = false;  // hostd or the plugin
   for (const json& pod : pods) {
+    for (const json& container : items_field(json_at(pod, "spec"), "containers"))
+      has_host_side = has_host_side || !ferry_verb_in(container).empty();
     if (!agent_options_in(pod)) continue;
     const std::string name = full_name(pod);
     const std::string why = idle_because(pod);
@@ -62,7 +57,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
   }
   if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
-  if (!node.state.empty() && std::ranges::any_of(pods, serves_host_side))
+  if (!node.state.empty() && has_host_side)
     return std::move(check).warned(
         "no pod of this node runs it, and one runs hostd or the plugin",
         "`kubectl get daemonsets` in Ferry's namespace shows whether the agents' is missing; `helm upgrade` "
@@ -243,26 +238,6 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
   return std::move(check).warned(fmt::format("{}", fmt::join(lacks, "; ")), kCure);
 }
 
-bool has_gate(const json& kubevirt, const char* list, std::string_view gate) {
-  const auto& gates =
-      items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
-  return std::ranges::any_of(
-      gates, [&](const json& one) { return one.is_string() && one.get_ref<const std::string&>() == gate; });
-}
-
-/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
-std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
-  std::string version = text_field(json_at(kubevirt, "status"), "observedKubeVirtVersion");
-  if (version.starts_with('v')) version.erase(0, 1);
-  const auto dot = version.find('.');
-  if (dot == std::string::npos) return std::nullopt;
-  const auto first = whole_number(std::string_view(version).substr(0, dot));
-  const std::string_view rest = std::string_view(version).substr(dot + 1);
-  const auto second = whole_number(rest.substr(0, rest.find('.')));
-  if (!first || !second) return std::nullopt;
-  return *first > 1 || (*first == 1 && *second >= 9);
-}
-
 Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
   Check check{"kubevirt-claims", node.name,
               "a VM gets a GPU by a ResourceClaim only with KubeVirt's feature gate GPUsWithDRA"};
@@ -329,27 +304,23 @@ Check slices_have_counters(const ClusterNode& node, const Result<std::vector<jso
                                  "manager; 1.36 has both on, and 1.34 cannot");
 }
 
-/// The names of extended resources, each with the DeviceClasses that have it.
-std::map<std::string, std::vector<std::string>> classes_by_resource(const std::vector<json>& classes) {
-  std::map<std::string, std::vector<std::string>> out;
-  for (const json& one : classes)
-    if (const auto name = text_field(json_at(one, "spec"), "extendedResourceName"); !name.empty())
-      out[name].push_back(text_field(json_at(one, "metadata"), "name"));
-  return out;
-}
-
 Check resource_names(const ClusterNode& node, const Result<std::vector<json>>& slices,
                      const Result<std::vector<json>>& classes) {
   Check check{"dra-resource-names", node.name,
               "of two DeviceClasses with one extendedResourceName the newer counts alone; and a pod that a "
               "DeviceClass serves is counted against the device plugin's GPUs of the name, too"};
   if (!classes) return std::move(check).unknown(classes.error().message, classes.error().hint);
-  const auto by_resource = classes_by_resource(*classes);
+
+  std::map<std::string, std::vector<std::string>> by_resource;  // the DeviceClasses of each name
+  for (const json& one : *classes)
+    if (const auto name = text_field(json_at(one, "spec"), "extendedResourceName"); !name.empty())
+      by_resource[name].push_back(text_field(json_at(one, "metadata"), "name"));
   for (const auto& [resource, names] : by_resource)
     if (names.size() > 1)
       return std::move(check).warned(
           fmt::format("the DeviceClasses {} have the name {}", fmt::join(names, ", "), resource),
           "leave the name to one of them");
+
   if (!slices) return std::move(check).unknown(slices.error().message, slices.error().hint);
   const bool has_claims = one_has(*slices, "devices");
   for (const auto& [resource, numbers] : node.resources)

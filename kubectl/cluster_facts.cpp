@@ -135,21 +135,7 @@ bool has_ended(const json& object) {
   return phase == "Succeeded" || phase == "Failed";
 }
 
-/// Kata's runtime handlers that Ferry's labels of any node name.
-std::set<std::string> handlers_in(const std::vector<json>& nodes) {
-  std::set<std::string> out;
-  const std::string_view prefix = api::kKataPrefix;
-  for (const json& node : nodes)
-    for (const auto& [name, value] : texts_field(json_at(node, "metadata"), "labels"))
-      if (name.starts_with(prefix)) out.insert(name.substr(prefix.size()));
-  return out;
-}
-
-// Ferry's RuntimeClasses have the names of their handlers. Others have "kata" in their names.
-bool is_kata(const std::string& runtime_class, const std::set<std::string>& handlers) {
-  return handlers.contains(runtime_class) || runtime_class.find("kata") != std::string::npos;
-}
-
+/// `handlers`: Kata's runtime handlers.
 std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& handlers) {
   if (has_ended(pod)) return std::nullopt;
   GpuUser user;
@@ -171,7 +157,8 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   if (const std::string vmi = vmi_of(pod); !vmi.empty()) {
     user.kind = GpuUser::Kind::vm;
     user.name = vmi;
-  } else if (is_kata(user.runtime_class, handlers)) {
+  } else if (handlers.contains(user.runtime_class) || user.runtime_class.find("kata") != std::string::npos) {
+    // Ferry's RuntimeClasses have the names of their handlers. Others have "kata" in their names.
     user.kind = GpuUser::Kind::kata;
   }
   return user;
@@ -201,7 +188,12 @@ std::optional<GpuUser> user_of_vmi(const json& vmi) {
 }
 
 std::vector<GpuUser> users_in(const ClusterObjects& objects) {
-  const auto handlers = handlers_in(objects.nodes);
+  std::set<std::string> handlers;  // of Kata, which Ferry's labels of any node name
+  const std::string_view prefix = api::kKataPrefix;
+  for (const json& node : objects.nodes)
+    for (const auto& [name, value] : texts_field(json_at(node, "metadata"), "labels"))
+      if (name.starts_with(prefix)) handlers.insert(name.substr(prefix.size()));
+
   std::vector<GpuUser> out;
   for (const json& pod : objects.pods)
     if (auto user = user_of(pod, handlers)) out.push_back(std::move(*user));
@@ -264,12 +256,6 @@ std::optional<std::int64_t> unix_time(const std::string& text) {
   return ::timegm(&parts);
 }
 
-bool is_ready(const json& node) {
-  for (const json& condition : items_field(json_at(node, "status"), "conditions"))
-    if (text_field(condition, "type") == "Ready") return text_field(condition, "status") == "True";
-  return false;
-}
-
 bool speaks_of_gpus(std::string_view label) {
   return std::ranges::find(kGpuSigns, label) != kGpuSigns.end() || label.starts_with(kOwnWords) ||
          label.starts_with(kGpuResources);
@@ -279,15 +265,21 @@ ClusterNode node_of(const json& object) {
   const json& metadata = json_at(object, "metadata");
   const auto labels = texts_field(metadata, "labels");
   const json& annotations = json_at(metadata, "annotations");
+  const json& status = json_at(object, "status");
   ClusterNode node;
   node.name = text_field(metadata, "name");
-  node.ready = is_ready(object);
+  for (const json& condition : items_field(status, "conditions")) {
+    if (text_field(condition, "type") != "Ready") continue;
+    node.ready = text_field(condition, "status") == "True";
+    break;
+  }
   node.cordoned = flag_field(json_at(object, "spec"), "unschedulable");
   node.cordoned_by_ferry = node.cordoned && text_field(annotations, api::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
   node.last_changed = unix_time(text_field(state_manager(object), "time"));
   node.last_error = text_field(annotations, api::kErrorAnnotation);
   node.drain = drain_text(text_field(annotations, api::kDrainAnnotation));
+
   for (const auto& [name, value] : labels) {
     if (name == api::kStateLabel) node.state = value;
     if (name == api::kVgpuStateLabel) node.vgpu_state = value;
@@ -295,7 +287,7 @@ ClusterNode node_of(const json& object) {
       node.kata_handlers.push_back(name.substr(std::string_view(api::kKataPrefix).size()));
     if (speaks_of_gpus(name)) node.labels.emplace(name, value);
   }
-  const json& status = json_at(object, "status");
+
   // A resource that no plugin serves any more stays in the Node with 0 until it is edited.
   for (const auto& [name, count] : gpus_in(json_at(status, "capacity")))
     node.resources[name].capacity = count;
@@ -332,13 +324,6 @@ void mark_held_back(std::map<std::string, NodeResource>& resources) {
   }
 }
 
-std::vector<std::string> pods_of_claim(const json& claim) {
-  std::vector<std::string> out;
-  for (const json& user : items_field(json_at(claim, "status"), "reservedFor"))
-    if (text_field(user, "resource") == "pods") out.push_back(text_field(user, "name"));
-  return out;
-}
-
 const std::vector<json>& results_of_claim(const json& claim) {
   return items_field(field_at(claim, {"status", "allocation", "devices"}), "results");
 }
@@ -348,6 +333,9 @@ std::vector<ClaimedDevice> devices_of_claims(const std::vector<json>& claims) {
   std::vector<ClaimedDevice> out;
   for (const json& claim : claims) {
     const json& metadata = json_at(claim, "metadata");
+    std::vector<std::string> pods;
+    for (const json& user : items_field(json_at(claim, "status"), "reservedFor"))
+      if (text_field(user, "resource") == "pods") pods.push_back(text_field(user, "name"));
     for (const json& result : results_of_claim(claim)) {
       if (text_field(result, "driver") != dra::kDriver) continue;
       const std::string pool = text_field(result, "pool");
@@ -356,7 +344,7 @@ std::vector<ClaimedDevice> devices_of_claims(const std::vector<json>& claims) {
                      .space = text_field(metadata, "namespace"),
                      .claim = text_field(metadata, "name"),
                      .request = text_field(result, "request"),
-                     .pods = pods_of_claim(claim)});
+                     .pods = pods});
     }
   }
   std::ranges::sort(out, {},

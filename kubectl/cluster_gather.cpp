@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -70,13 +69,6 @@ struct Log {
   bool trouble = false;
 };
 
-const json& status_of(const json& pod, const char* list, const std::string& container) {
-  static const json kNothing;
-  for (const json& status : items_field(json_at(pod, "status"), list))
-    if (text_field(status, "name") == container) return status;
-  return kNothing;
-}
-
 std::vector<Log> logs_of(const std::vector<json>& pods) {
   std::vector<Log> out;
   for (const json& pod : pods) {
@@ -86,7 +78,10 @@ std::vector<Log> logs_of(const std::vector<json>& pods) {
       for (const json& container : items_field(json_at(pod, "spec"), containers)) {
         if (ferry_program_in(container).empty()) continue;
         const std::string name = text_field(container, "name");
-        const json& status = status_of(pod, statuses, name);
+        const auto& all = items_field(json_at(pod, "status"), statuses);
+        const auto known =
+            std::ranges::find(all, name, [](const json& one) { return text_field(one, "name"); });
+        const json status = known == all.end() ? json() : *known;
         const bool restarted = json_at(status, "restartCount").is_number_unsigned() &&
                                json_at(status, "restartCount").get<std::uint64_t>() > 0;
         Log log{.pod = kube::pod_ref(text_field(metadata, "namespace"), text_field(metadata, "name")),
@@ -122,20 +117,15 @@ std::pair<std::vector<std::string>, bool> last_lines(std::string_view text) {
   return {std::move(lines), cut};
 }
 
-json document_of(const Log& log, std::vector<std::string> lines, bool cut) {
-  return {{"namespace", log.pod.space},     {"pod", log.pod.name},          {"node", log.node},
-          {"container", log.end.container}, {"previous", log.end.previous}, {"cut", cut},
-          {"lines", std::move(lines)}};
-}
-
 }  // namespace
 
-GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
-  GatheredLogs out;
+Gathered gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
+  Gathered out{.document = json::array(), .notes = {}};
   const std::vector<Log> logs = logs_of(pods);
   if (logs.empty())
     out.notes.emplace_back(
         "logs: no container of Ferry's is shown; of services on a node `journalctl -u 'ferry-*'` has them");
+
   std::size_t size = 0;
   std::size_t left_out = 0;
   std::size_t cut = 0;
@@ -149,10 +139,8 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
     const auto text = ask(log.pod, log.end);
     if (!text) {
       const auto& code = text.error().code;
-      // The container is gone, or has no earlier run.
-      if (code == kube::ApiErrc::not_found || (log.end.previous && code == kube::ApiErrc::invalid)) continue;
-      // The container has not started; its status has the reason.
-      if (code == kube::ApiErrc::invalid) continue;
+      // The container is gone, or has no earlier run, or has not started; its status has the reason.
+      if (code == kube::ApiErrc::not_found || code == kube::ApiErrc::invalid) continue;
       out.notes.push_back("logs: " + text.error().message);
       if (code == kube::ApiErrc::forbidden) return out;
       out.whole = false;
@@ -162,8 +150,15 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
     auto [lines, shortened] = last_lines(masked_text(*text));
     for (const std::string& line : lines) size += line.size();
     if (shortened) ++cut;
-    out.logs.push_back(document_of(log, std::move(lines), shortened));
+    out.document.push_back({{"namespace", log.pod.space},
+                            {"pod", log.pod.name},
+                            {"node", log.node},
+                            {"container", log.end.container},
+                            {"previous", log.end.previous},
+                            {"cut", shortened},
+                            {"lines", std::move(lines)}});
   }
+
   if (cut > 0)
     out.notes.push_back(fmt::format("logs: {} cut to the last {} lines or {} KiB", counted(cut, "log"),
                                     kMostLogLines, kMostOfALog >> 10U));
@@ -176,10 +171,6 @@ GatheredLogs gather_logs(const AskForLog& ask, const std::vector<json>& pods) {
 
 namespace {
 
-bool is_of_gpus(std::string_view name) {
-  return name.find("gpu-ferry.io/") != std::string_view::npos || name.starts_with(kGpuResources);
-}
-
 // Other programs keep whole objects in annotations (kubectl.kubernetes.io/last-applied-configuration), with
 // everything in them, so only annotations of GPUs are taken.
 json identity_of(const json& object) {
@@ -187,7 +178,8 @@ json identity_of(const json& object) {
   json out = only_keys(metadata, {"name", "namespace", "creationTimestamp", "deletionTimestamp"});
   take_labels(metadata, "labels", out);
   for (const auto& [name, value] : texts_field(metadata, "annotations"))
-    if (is_of_gpus(name)) out["annotations"][name] = masked_text(value);
+    if (name.find("gpu-ferry.io/") != std::string::npos || name.starts_with(kGpuResources))
+      out["annotations"][name] = masked_text(value);
   const json owners = each_item(metadata, "ownerReferences", [](const json& owner) {
     return only_keys(owner, {"kind", "name"});
   });
@@ -208,50 +200,38 @@ json with_masked_messages(json object) {
   return object;
 }
 
-json masked_arguments(const json& arguments) {
-  json out = json::array();
-  bool is_secret = false;
-  for (const json& argument : arguments) {
-    const auto* const text = argument.get_ptr<const std::string*>();
-    out.push_back(is_secret ? json("***") : masked(argument));
-    is_secret = text != nullptr && is_secret_option(*text);
-  }
-  return out;
-}
-
 // Arguments of other programs may have anything in them; Ferry's own name files and namespaces.
 json container_of(const json& container, bool of_ferry) {
   json out = only_keys(container, {"name", "image", "resources", "restartPolicy"});
   if (!of_ferry || ferry_program_in(container).empty()) return out;
-  for (const char* const part : {"command", "args"})
-    if (container.contains(part)) out[part] = masked_arguments(json_at(container, part));
+  for (const char* const part : {"command", "args"}) {
+    if (!container.contains(part)) continue;
+    json& arguments = out[part] = json::array();
+    bool is_secret = false;
+    for (const json& argument : json_at(container, part)) {
+      const auto* const text = argument.get_ptr<const std::string*>();
+      arguments.push_back(is_secret ? json("***") : masked(argument));
+      is_secret = text != nullptr && is_secret_option(*text);
+    }
+  }
   return out;
 }
 
 // Messages of a state are left out. A terminated container's may be the end of its log. A waiting one's
 // quotes a registry or a hook's program, with addresses and more.
-json container_state_of(const json& state) {
-  json out = json::object();
-  if (state.contains("waiting")) out["waiting"] = only_keys(json_at(state, "waiting"), {"reason"});
-  if (state.contains("running")) out["running"] = only_keys(json_at(state, "running"), {"startedAt"});
-  if (state.contains("terminated"))
-    out["terminated"] =
-        only_keys(json_at(state, "terminated"), {"reason", "exitCode", "signal", "startedAt", "finishedAt"});
-  return out;
-}
-
 json container_status_of(const json& status) {
   json out =
       only_keys(status, {"name", "ready", "restartCount", "started", "imageID", "allocatedResourcesStatus"});
-  for (const char* const key : {"state", "lastState"}) out[key] = container_state_of(json_at(status, key));
+  for (const char* const key : {"state", "lastState"}) {
+    const json& state = json_at(status, key);
+    json& taken = out[key] = json::object();
+    if (state.contains("waiting")) taken["waiting"] = only_keys(state["waiting"], {"reason"});
+    if (state.contains("running")) taken["running"] = only_keys(state["running"], {"startedAt"});
+    if (state.contains("terminated"))
+      taken["terminated"] =
+          only_keys(state["terminated"], {"reason", "exitCode", "signal", "startedAt", "finishedAt"});
+  }
   return out;
-}
-
-// The progress of a VM's migration, without the two machines' addresses and disks.
-json migration_of(const json& state) {
-  return with_masked_messages(only_keys(
-      state, {"mode", "completed", "failed", "failureReason", "abortRequested", "abortStatus", "sourceNode",
-              "targetNode", "startTimestamp", "endTimestamp", "migrationPolicyName"}));
 }
 
 bool runs_ferry(const json& pod) {
@@ -271,60 +251,20 @@ bool concerns_gpus(const json& pod, bool of_ferry) {
          asks_for_gpus(pod);
 }
 
-class Gathering {
- public:
-  explicit Gathering(const kube::AskForPart& ask) : ask_(ask) {}
-
-  /// Adds the selected objects under `name`. A failure becomes a note.
-  void take(const char* name, const kube::Selection& selection,
-            const std::function<json(const json&)>& taken) {
-    auto objects = kube::list_by_parts(ask_, selection, taken);
-    if (!objects) {
-      const auto code = objects.error().code;
-      const bool unknown = code == kube::ApiErrc::not_found;
-      out_.whole = out_.whole && (unknown || code == kube::ApiErrc::forbidden);
-      out_.notes.push_back(
-          fmt::format("{}: {}", name, unknown ? "the cluster does not know them" : objects.error().message));
-      return;
-    }
-    out_.document[name] = json(std::move(*objects));
+/// Adds the selected objects under `name`. A failure becomes a note.
+void take(Gathered& out, const kube::AskForPart& ask, const char* name, const kube::Selection& selection,
+          const std::function<json(const json&)>& taken) {
+  auto objects = kube::list_by_parts(ask, selection, taken);
+  if (!objects) {
+    const auto code = objects.error().code;
+    const bool unknown = code == kube::ApiErrc::not_found;
+    out.whole = out.whole && (unknown || code == kube::ApiErrc::forbidden);
+    out.notes.push_back(
+        fmt::format("{}: {}", name, unknown ? "the cluster does not know them" : objects.error().message));
+    return;
   }
-
-  /// Notes Ferry's real namespace if ConfigMaps and Leases of another one were read.
-  void look_for_ferry(const std::string& space) {
-    std::set<std::string> spaces;
-    for (const json& pod : items_field(out_.document, "pods"))
-      if (is_of_ferry(pod, space) && runs_ferry(pod))
-        spaces.insert(text_field(json_at(pod, "metadata"), "namespace"));
-    if (!spaces.empty() && !spaces.contains(space))
-      out_.notes.push_back(fmt::format("config_maps, leases: of namespace {}; Ferry runs in {}: say -n {}",
-                                       space, fmt::join(spaces, ", "), *spaces.begin()));
-  }
-
-  void take_logs(const AskForLog& ask, const std::string& space) {
-    // Without the pods, Ferry's containers are not known.
-    if (!out_.document.contains("pods")) return;
-    std::vector<json> pods;
-    std::ranges::copy_if(items_field(out_.document, "pods"), std::back_inserter(pods),
-                         [&](const json& pod) { return is_of_ferry(pod, space); });
-    GatheredLogs logs = gather_logs(ask, pods);
-    out_.document["logs"] = std::move(logs.logs);
-    out_.notes.insert(out_.notes.end(), logs.notes.begin(), logs.notes.end());
-    out_.whole = out_.whole && logs.whole;
-  }
-
-  Gathered take_all() && {
-    out_.document["ferry_version"] = kVersion;
-    // Messages of the API server may name a machine that it could not reach.
-    for (std::string& note : out_.notes) note = masked_text(note);
-    out_.document["notes"] = out_.notes;
-    return std::move(out_);
-  }
-
- private:
-  const kube::AskForPart& ask_;
-  Gathered out_{.document = json::object(), .notes = {}};
-};
+  out.document[name] = json(std::move(*objects));
+}
 
 }  // namespace
 
@@ -365,7 +305,12 @@ json gathered_vmi(const json& vmi) {
   take_labels(spec, "nodeSelector", taken);
   taken["devices"] = only_keys(field_at(spec, {"domain", "devices"}), {"gpus", "hostDevices"});
   json said = with_masked_messages(only_keys(status, {"phase", "nodeName", "reason", "conditions"}));
-  if (status.contains("migrationState")) said["migrationState"] = migration_of(status["migrationState"]);
+  // The progress of a VM's migration, without the two machines' addresses and disks.
+  if (status.contains("migrationState"))
+    said["migrationState"] = with_masked_messages(
+        only_keys(status["migrationState"],
+                  {"mode", "completed", "failed", "failureReason", "abortRequested", "abortStatus",
+                   "sourceNode", "targetNode", "startTimestamp", "endTimestamp", "migrationPolicyName"}));
   return {{"metadata", identity_of(vmi)}, {"spec", std::move(taken)}, {"status", std::move(said)}};
 }
 
@@ -413,20 +358,44 @@ Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& as
                                 const std::string& space) {
   // A caller that may not even list Nodes, or reaches no API server, gets no archive.
   if (auto nodes = ask({.kind = kube::kNodes}, {.most = 1}); !nodes) return fail(std::move(nodes).error());
-  Gathering gathering(ask);
-  gathering.take("nodes", {.kind = kube::kNodes}, gathered_node);
-  gathering.take("pods", {.kind = kube::kPods}, [&](const json& pod) { return gathered_pod(pod, space); });
-  gathering.take("vmis", {.kind = kube::kVmis}, gathered_vmi);
-  gathering.take("kubevirts", {.kind = kube::kKubeVirts}, gathered_kubevirt);
-  gathering.take("config_maps", {.kind = kube::kConfigMaps, .space = space}, gathered_config_map);
-  gathering.take("leases",
-                 {.kind = kube::kLeases, .space = space, .fields = {}, .labels = api::kRolloutLeaseLabel},
-                 gathered_lease);
-  gathering.take("events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
-                 gathered_event);
-  gathering.look_for_ferry(space);
-  gathering.take_logs(ask_for_log, space);
-  return std::move(gathering).take_all();
+
+  Gathered out{.document = json::object(), .notes = {}};
+  take(out, ask, "nodes", {.kind = kube::kNodes}, gathered_node);
+  take(out, ask, "pods", {.kind = kube::kPods}, [&](const json& pod) { return gathered_pod(pod, space); });
+  take(out, ask, "vmis", {.kind = kube::kVmis}, gathered_vmi);
+  take(out, ask, "kubevirts", {.kind = kube::kKubeVirts}, gathered_kubevirt);
+  take(out, ask, "config_maps", {.kind = kube::kConfigMaps, .space = space}, gathered_config_map);
+  take(out, ask, "leases",
+       {.kind = kube::kLeases, .space = space, .fields = {}, .labels = api::kRolloutLeaseLabel},
+       gathered_lease);
+  take(out, ask, "events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
+       gathered_event);
+
+  std::vector<json> own;
+  std::set<std::string> spaces;
+  for (const json& pod : items_field(out.document, "pods")) {
+    if (!is_of_ferry(pod, space)) continue;
+    own.push_back(pod);
+    if (runs_ferry(pod)) spaces.insert(text_field(json_at(pod, "metadata"), "namespace"));
+  }
+  // ConfigMaps and Leases of another namespace than Ferry's were read.
+  if (!spaces.empty() && !spaces.contains(space))
+    out.notes.push_back(fmt::format("config_maps, leases: of namespace {}; Ferry runs in {}: say -n {}",
+                                    space, fmt::join(spaces, ", "), *spaces.begin()));
+
+  // Without the pods, Ferry's containers are not known.
+  if (out.document.contains("pods")) {
+    Gathered logs = gather_logs(ask_for_log, own);
+    out.document["logs"] = std::move(logs.document);
+    out.notes.insert(out.notes.end(), logs.notes.begin(), logs.notes.end());
+    out.whole = out.whole && logs.whole;
+  }
+
+  out.document["ferry_version"] = kVersion;
+  // Messages of the API server may name a machine that it could not reach.
+  for (std::string& note : out.notes) note = masked_text(note);
+  out.document["notes"] = out.notes;
+  return out;
 }
 
 }  // namespace ferry::kubectl

@@ -11,7 +11,6 @@
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
 #include "common/text/json.h"
-#include "common/text/text.h"
 #include "common/text/words.h"
 #include "kubectl/cluster_verbs.h"
 
@@ -20,20 +19,13 @@ namespace {
 
 using nlohmann::json;
 
-std::string_view word(GpuUser::Kind kind) {
+json to_json(const GpuUser& user) {
   using Kind = GpuUser::Kind;
   constexpr Words<Kind, 3> kWords = {{{"vm", Kind::vm}, {"kata_pod", Kind::kata}, {"pod", Kind::pod}}};
-  return word_for(kWords, kind);
-}
-
-json to_json(const GivenDevice& device) {
-  return {{"resource", device.resource}, {"id", device.id}, {"health", or_null(device.health)}};
-}
-
-json to_json(const GpuUser& user) {
   auto devices = json::array();
-  for (const GivenDevice& device : user.devices) devices.push_back(to_json(device));
-  return {{"kind", word(user.kind)},
+  for (const GivenDevice& device : user.devices)
+    devices.push_back({{"resource", device.resource}, {"id", device.id}, {"health", or_null(device.health)}});
+  return {{"kind", word_for(kWords, user.kind)},
           {"namespace", user.space},
           {"name", user.name},
           {"pod", or_null(user.pod)},
@@ -147,45 +139,22 @@ std::string used_text(const NodeResource& resource) {
   return out;
 }
 
-std::vector<std::string> ids_of(const GpuUser& user, const std::string& resource) {
-  std::vector<std::string> out;
-  for (const GivenDevice& device : user.devices)
-    if (device.resource == resource) out.push_back(device.id);
-  return out;
-}
-
-// "VM studio/render-a: 2 (0000:3b:00.0, 0000:5e:00.0)"; one is not counted.
-std::string user_text(const GpuUser& user, const std::string& resource) {
-  std::string out = user.text();
-  if (const auto count = user.resources.at(resource); count > 1) out += fmt::format(": {}", count);
-  if (const auto ids = ids_of(user, resource); !ids.empty())
-    out += fmt::format(" ({})", fmt::join(ids, ", "));
-  return out;
-}
-
+// A line for each user: "VM studio/render-a: 2 (0000:3b:00.0, 0000:5e:00.0)"; one is not counted.
 std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, const std::string& resource) {
   std::vector<std::string> lines;
-  for (const GpuUser* user : cluster.users_of(node.name, resource))
-    lines.push_back(user_text(*user, resource));
+  for (const GpuUser* user : cluster.users_of(node.name, resource)) {
+    std::string& line = lines.emplace_back(user->text());
+    if (const auto count = user->resources.at(resource); count > 1) line += fmt::format(": {}", count);
+    std::vector<std::string> ids;
+    for (const GivenDevice& device : user->devices)
+      if (device.resource == resource) ids.push_back(device.id);
+    if (!ids.empty()) line += fmt::format(" ({})", fmt::join(ids, ", "));
+  }
   return fmt::format("{}", fmt::join(lines, "\n"));
 }
 
-void add_line(std::string& out, const std::string& text, Columns columns) {
-  out += cli::wrapped_lines(text, columns);
-}
-
 void add_notes(std::string& out, const ClusterGpus& cluster, Columns columns) {
-  for (const std::string& note : cluster.notes) add_line(out, "note: " + note, columns);
-}
-
-void add_claims(std::string& out, const ClusterNode& node, Columns columns) {
-  for (const ClaimedDevice& one : node.claims)
-    add_line(out, fmt::format("{}: {}", node.name, one.text()), columns);
-}
-
-void add_troubles(std::string& out, const ClusterNode& node, Columns columns) {
-  if (!node.last_error.empty()) add_line(out, fmt::format("{}: {}", node.name, node.last_error), columns);
-  if (!node.drain.empty()) add_line(out, fmt::format("{}: drain: {}", node.name, node.drain), columns);
+  for (const std::string& note : cluster.notes) out += cli::wrapped_lines("note: " + note, columns);
 }
 
 cli::Table list_table(const ClusterGpus& cluster, Now now) {
@@ -211,37 +180,20 @@ cli::Table list_table(const ClusterGpus& cluster, Now now) {
   return table;
 }
 
-std::string resources_text(const GpuUser& user) {
-  std::vector<std::string> lines;
-  for (const auto& [name, count] : user.resources) lines.push_back(fmt::format("{} x {}", count, name));
-  for (const std::string& claim : user.claims) lines.push_back("claim " + claim);
-  return fmt::format("{}", fmt::join(lines, "\n"));
-}
-
-std::string devices_text(const GpuUser& user) {
-  std::vector<std::string> lines;
-  for (const GivenDevice& device : user.devices) {
-    const bool well = device.health.empty() || device.health == "Healthy";
-    lines.push_back(well ? device.id : fmt::format("{} ({})", device.id, device.health));
-  }
-  return fmt::format("{}", fmt::join(lines, "\n"));
-}
-
-bool is_plain_pod(const GpuUser& user) {
-  return user.kind == GpuUser::Kind::pod;
-}
-
 }  // namespace
 
 std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
-  std::string out;
-  if (cluster.nodes.empty()) {
-    out = "no node advertises GPUs, and no label names any\n";
-  } else {
-    out = list_table(cluster, now).text(columns);
+  std::string out = cluster.nodes.empty() ? "no node advertises GPUs, and no label names any\n"
+                                          : list_table(cluster, now).text(columns);
+  for (const ClusterNode& node : cluster.nodes)
+    for (const ClaimedDevice& one : node.claims)
+      out += cli::wrapped_lines(fmt::format("{}: {}", node.name, one.text()), columns);
+  for (const ClusterNode& node : cluster.nodes) {
+    if (!node.last_error.empty())
+      out += cli::wrapped_lines(fmt::format("{}: {}", node.name, node.last_error), columns);
+    if (!node.drain.empty())
+      out += cli::wrapped_lines(fmt::format("{}: drain: {}", node.name, node.drain), columns);
   }
-  for (const ClusterNode& node : cluster.nodes) add_claims(out, node, columns);
-  for (const ClusterNode& node : cluster.nodes) add_troubles(out, node, columns);
   add_notes(out, cluster, columns);
   return out;
 }
@@ -249,7 +201,7 @@ std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
 std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Columns columns, Now now) {
   std::string out;
   const auto say = [&](const char* what, const std::string& text) {
-    if (!text.empty()) add_line(out, fmt::format("{}: {}", what, text), columns);
+    if (!text.empty()) out += cli::wrapped_lines(fmt::format("{}: {}", what, text), columns);
   };
   say("node", node.name + (node.ready ? "" : ", not ready") + (node.cordoned ? ", cordoned" : ""));
   say("asked for", node.asked_for.empty() ? "nothing by its labels" : node.asked_for);
@@ -270,7 +222,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
                  users_text(cluster, node, name)});
     out += table.text(columns);
   }
-  for (const ClaimedDevice& one : node.claims) add_line(out, one.text(), columns);
+  for (const ClaimedDevice& one : node.claims) out += cli::wrapped_lines(one.text(), columns);
   // A command with line breaks could not be pasted.
   if (!node.status_command.empty()) out += fmt::format("each GPU: {}\n", node.status_command);
   add_notes(out, cluster, columns);
@@ -278,19 +230,25 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
 }
 
 std::string vms_text(const ClusterGpus& cluster, Columns columns) {
-  std::string out;
-  if (std::ranges::all_of(cluster.users, is_plain_pod)) {
-    out = "no VM has a GPU, or asks for one\n";
-  } else {
-    cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
-    for (const GpuUser& user : cluster.users) {
-      if (is_plain_pod(user)) continue;
-      const std::string kind(text(user.kind));
-      table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase,
-                 user.node, resources_text(user), devices_text(user)});
+  bool none = true;
+  cli::Table table({"NAME", "KIND", "NODE", "GPUS", "DEVICES"});
+  for (const GpuUser& user : cluster.users) {
+    if (user.kind == GpuUser::Kind::pod) continue;
+    none = false;
+    const std::string kind(text(user.kind));
+    std::vector<std::string> gpus;
+    for (const auto& [name, count] : user.resources) gpus.push_back(fmt::format("{} x {}", count, name));
+    for (const std::string& claim : user.claims) gpus.push_back("claim " + claim);
+    std::vector<std::string> devices;
+    for (const GivenDevice& device : user.devices) {
+      const bool well = device.health.empty() || device.health == "Healthy";
+      devices.push_back(well ? device.id : fmt::format("{} ({})", device.id, device.health));
     }
-    out = table.text(columns);
+    table.add({user.space + "/" + user.name, user.phase.empty() ? kind : kind + "\n" + user.phase, user.node,
+               fmt::format("{}", fmt::join(gpus, "\n")), fmt::format("{}", fmt::join(devices, "\n"))});
   }
+
+  std::string out = none ? "no VM has a GPU, or asks for one\n" : table.text(columns);
   add_notes(out, cluster, columns);
   return out;
 }

@@ -48,29 +48,6 @@ Result<> check_is_read(const std::string& word, const std::string& key, bool rem
               fmt::format("Ferry reads {}; it writes its other labels itself", fmt::join(kRead, " and ")));
 }
 
-/// Errc::usage: the value of the workload's label is no workload.
-Result<> check_workload(const std::string& word, const std::string& key, const std::string& value) {
-  static const std::vector<std::string> kWorkloads = {"container", "vm-passthrough", "vm-vgpu"};
-  if (key != api::kWorkloadLabel || agent::parse_workload(value)) return {};
-  return fail(Errc::usage,
-              fmt::format("'{}': there is no workload '{}'{}", word, value, did_you_mean(value, kWorkloads)),
-              fmt::format("the workloads are {}", fmt::join(kWorkloads, ", ")));
-}
-
-Result<std::pair<std::string, std::optional<std::string>>> parse_label_change(const std::string& word) {
-  const auto equals = word.find('=');
-  const bool removal = equals == std::string::npos && word.ends_with('-');
-  if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
-  const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
-  if (!kata::is_label_key(key)) return fail(no_change(word, "no label can have that key"));
-  if (auto read = check_is_read(word, key, removal); !read) return fail(std::move(read).error());
-  if (removal) return std::pair(key, std::optional<std::string>());
-  std::string value = word.substr(equals + 1);
-  if (!kata::is_label_value(value)) return fail(no_change(word, "no label can have that value"));
-  if (auto known = check_workload(word, key, value); !known) return fail(std::move(known).error());
-  return std::pair(key, std::optional(std::move(value)));
-}
-
 class Planner {
  public:
   Planner(const kube::AskForPart& ask, const AssumedAgent& assumed) : ask_(ask), assumed_(assumed) {}
@@ -79,9 +56,29 @@ class Planner {
     auto objects = read_cluster_node(ask_, node);
     if (!objects) return fail(std::move(objects).error());
     if (auto found = find_agent(objects->pods); !found) return fail(std::move(found).error());
-    if (auto read = read_configs(); !read) return fail(std::move(read).error());
-    auto defaults = defaults_of(agent_);
-    if (!defaults) return fail(std::move(defaults).error());
+
+    std::vector<ConfigText> configs;
+    std::vector<Error> unreadable;
+    for (const std::string& name : agent_.config_maps) {
+      auto found = kube::list_by_parts(ask_, kube::only(kube::config_map_ref(agent_.space, name)));
+      if (!found && found.error().code != kube::ApiErrc::forbidden) return fail(std::move(found).error());
+      if (!found) {
+        unreadable.push_back(std::move(found).error());
+        continue;
+      }
+      for (const json& object : *found)
+        std::ranges::move(agent::configurations_of(object), std::back_inserter(configs));
+      if (found->empty())
+        plan_.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent_.space, name));
+    }
+
+    auto release = vfio::release_list(agent_.release);
+    if (!release) return fail(std::move(release).error());
+    const agent::DesiredDefaults defaults{.workload = agent::parse_workload(agent_.default_workload),
+                                          .policy = agent_.default_policy,
+                                          .vgpu_config = agent_.default_vgpu_config,
+                                          .release = std::move(*release)};
+
     plan_.node = agent::node_object_of(objects->nodes.front());
     policy::NodeObject then = plan_.node;
     then.labels = agent::with_changes(then.labels, changes);
@@ -90,8 +87,9 @@ class Planner {
       const bool same = has == plan_.node.labels.end() ? !value : value == has->second;
       if (!same) plan_.labels.emplace(key, value);
     }
-    plan_.now = agent::resolve_desired_state(plan_.node, configs_, *defaults, unreadable_);
-    plan_.then = agent::resolve_desired_state(then, configs_, *defaults, unreadable_);
+
+    plan_.now = agent::resolve_desired_state(plan_.node, configs, defaults, unreadable);
+    plan_.then = agent::resolve_desired_state(then, configs, defaults, unreadable);
     for (const std::string& warning : plan_.then.warnings) plan_.notes.push_back(warning);
     judge(then.labels, objects->pods);
     plan_.cluster = cluster_gpus(*objects, NodesShown::all);
@@ -99,8 +97,10 @@ class Planner {
   }
 
  private:
-  Result<> find_agent(const std::vector<json>& pods) {
-    for (const json& pod : pods) {
+  /// The agent of the node's own pods. Else the user's words count, then the agent of another node, then the
+  /// names of the chart.
+  Result<> find_agent(const std::vector<json>& on_node) {
+    for (const json& pod : on_node) {
       auto options = agent_options_in(pod);
       if (!options) continue;
       agent_ = std::move(*options);
@@ -108,11 +108,7 @@ class Planner {
         plan_.notes.emplace_back("the agent reads configurations from files too, which are not known here");
       return {};
     }
-    return assume_agent();
-  }
 
-  /// The user's words count, then the agent of another node, then the names of the chart.
-  Result<> assume_agent() {
     agent_.space = "ferry";
     agent_.config_maps = {"ferry-policies", "ferry-vgpu-profiles"};
     std::string defaults = "without defaults";
@@ -135,31 +131,6 @@ class Planner {
                     "happens; it is assumed to read ConfigMap {} in namespace {}, {}",
                     fmt::join(agent_.config_maps, ", "), agent_.space, defaults));
     return {};
-  }
-
-  Result<> read_configs() {
-    for (const std::string& name : agent_.config_maps) {
-      auto objects = kube::list_by_parts(ask_, kube::only(kube::config_map_ref(agent_.space, name)));
-      if (!objects) {
-        if (objects.error().code != kube::ApiErrc::forbidden) return fail(std::move(objects).error());
-        unreadable_.push_back(std::move(objects).error());
-        continue;
-      }
-      for (const json& object : *objects)
-        std::ranges::move(agent::configurations_of(object), std::back_inserter(configs_));
-      if (objects->empty())
-        plan_.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent_.space, name));
-    }
-    return {};
-  }
-
-  static Result<agent::DesiredDefaults> defaults_of(const agent::AgentProgramOptions& agent) {
-    auto release = vfio::release_list(agent.release);
-    if (!release) return fail(std::move(release).error());
-    return agent::DesiredDefaults{.workload = agent::parse_workload(agent.default_workload),
-                                  .policy = agent.default_policy,
-                                  .vgpu_config = agent.default_vgpu_config,
-                                  .release = std::move(*release)};
   }
 
   // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
@@ -200,8 +171,6 @@ class Planner {
   const kube::AskForPart& ask_;
   const AssumedAgent& assumed_;
   agent::AgentProgramOptions agent_;
-  std::vector<ConfigText> configs_;
-  std::vector<Error> unreadable_;
   LabelPlan plan_;
 };
 
@@ -254,11 +223,25 @@ constexpr const char* kUnknown =
 }  // namespace
 
 Result<agent::LabelChanges> parse_label_changes(const std::vector<std::string>& words) {
+  static const std::vector<std::string> kWorkloads = {"container", "vm-passthrough", "vm-vgpu"};
   agent::LabelChanges out;
   for (const std::string& word : words) {
-    auto change = parse_label_change(word);
-    if (!change) return fail(std::move(change).error());
-    if (!out.insert(std::move(*change)).second) return fail(no_change(word, "that label comes twice"));
+    const auto equals = word.find('=');
+    const bool removal = equals == std::string::npos && word.ends_with('-');
+    if (equals == std::string::npos && !removal) return fail(no_change(word, "that is no change of a label"));
+    const std::string key = removal ? word.substr(0, word.size() - 1) : word.substr(0, equals);
+    if (!kata::is_label_key(key)) return fail(no_change(word, "no label can have that key"));
+    if (auto read = check_is_read(word, key, removal); !read) return fail(std::move(read).error());
+
+    const auto value = removal ? std::nullopt : std::optional(word.substr(equals + 1));
+    if (value && !kata::is_label_value(*value)) return fail(no_change(word, "no label can have that value"));
+    if (value && key == api::kWorkloadLabel && !agent::parse_workload(*value))
+      return fail(
+          Errc::usage,
+          fmt::format("'{}': there is no workload '{}'{}", word, *value, did_you_mean(*value, kWorkloads)),
+          fmt::format("the workloads are {}", fmt::join(kWorkloads, ", ")));
+
+    if (!out.emplace(key, value).second) return fail(no_change(word, "that label comes twice"));
   }
   return out;
 }

@@ -2,7 +2,6 @@
 #include "kubectl/cluster_reader.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 #include <fmt/format.h>
@@ -92,26 +91,6 @@ Error no_such_node(const kube::AskForPart& ask, const std::string& name) {
           .hint = "`kubectl ferry list` shows those that have GPUs"};
 }
 
-// Leaves the nodes of these names; all if there are none.
-Result<> keep_named(const kube::AskForPart& ask, const std::vector<std::string>& names,
-                    std::vector<json>& nodes) {
-  if (names.empty()) return {};
-  const auto name_of = [](const json& node) { return text_field(json_at(node, "metadata"), "name"); };
-  for (const std::string& name : names)
-    if (std::ranges::find(nodes, name, name_of) == nodes.end()) return fail(no_such_node(ask, name));
-  std::erase_if(nodes,
-                [&](const json& node) { return std::ranges::find(names, name_of(node)) == names.end(); });
-  return {};
-}
-
-kube::Selection chosen_nodes(const NodeChoice& choice) {
-  return {.kind = kube::kNodes, .labels = choice.labels};
-}
-
-kube::Selection running_pods() {
-  return {.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)};
-}
-
 }  // namespace
 
 Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
@@ -121,13 +100,23 @@ Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
 
 Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {
   ClusterObjects out;
-  auto nodes = kube::list_by_parts(ask, chosen_nodes(choice), counted_node);
+  const kube::Selection chosen{.kind = kube::kNodes, .labels = choice.labels};
+  auto nodes = kube::list_by_parts(ask, chosen, counted_node);
   if (!nodes) return fail(std::move(nodes).error());
   out.nodes = std::move(*nodes);
-  if (auto chosen = keep_named(ask, choice.names, out.nodes); !chosen) return fail(std::move(chosen).error());
-  auto pods = kube::list_by_parts(ask, running_pods(), counted_pod);
+  const auto name_of = [](const json& node) { return text_field(json_at(node, "metadata"), "name"); };
+  for (const std::string& name : choice.names)
+    if (std::ranges::find(out.nodes, name, name_of) == out.nodes.end()) return fail(no_such_node(ask, name));
+  if (!choice.names.empty())
+    std::erase_if(out.nodes, [&](const json& node) {
+      return std::ranges::find(choice.names, name_of(node)) == choice.names.end();
+    });
+
+  const kube::Selection running{.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)};
+  auto pods = kube::list_by_parts(ask, running, counted_pod);
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
+
   if (vmis == VmisRead::no) return out;
   auto read = read_if_known(ask, kube::kVmis, counted_vmi, out.vmis,
                             "VMs that have no pod yet are not shown: ", out.notes);

@@ -64,6 +64,11 @@ std::vector<Check> vm_checks(const nlohmann::json& vmi, const ClusterObjects& ob
 /// everything is permitted.
 std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& kubevirt);
 
+/// `list`: featureGates or disabledFeatureGates of a KubeVirt object.
+bool has_gate(const nlohmann::json& kubevirt, std::string_view list, std::string_view gate);
+/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
+std::optional<bool> is_1_9_or_newer(const nlohmann::json& kubevirt);
+
 // `kubectl ferry kubevirt-cr`: the resources that nodes advertise to VMs, and whether KubeVirt permits them.
 
 struct PermittedResource {
@@ -101,12 +106,10 @@ void take_labels(const nlohmann::json& object, const char* key, nlohmann::json& 
 /// Requests the end of a log and waits for it.
 using AskForLog = std::function<Result<std::string>(const kube::ObjectRef& pod, const kube::LogEnd& end)>;
 
-struct GatheredLogs {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
-  /// Each has {"namespace", "pod", "node", "container", "previous", "cut", "lines"}. `cut` is true if lines
-  /// before the first are missing.
-  nlohmann::json logs = nlohmann::json::array();
-  std::vector<std::string> notes;  ///< logs that are missing, and why
-  bool whole = true;               ///< false: a request failed that the role permits
+struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
+  nlohmann::json document;
+  std::vector<std::string> notes;  ///< missing parts, and why; of the archive also in the document
+  bool whole = true;  ///< false: a request failed for another reason than the role or an unknown kind
 };
 
 /// Limits of one log, and of all together.
@@ -115,14 +118,10 @@ inline constexpr std::size_t kMostOfALog = std::size_t{64} << 10U;
 inline constexpr std::size_t kMostOfLogs = std::size_t{4} << 20U;
 
 /// Gathers the logs of containers of `pods` that run Ferry's programs, and no others. Containers in trouble
-/// come first. A restarted container's previous log is gathered, too.
-GatheredLogs gather_logs(const AskForLog& ask, const std::vector<nlohmann::json>& pods);
-
-struct Gathered {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
-  nlohmann::json document;
-  std::vector<std::string> notes;  ///< the document's own, for stderr when that goes to a file
-  bool whole = true;  ///< false: a request failed for another reason than the role or an unknown kind
-};
+/// come first. A restarted container's previous log is gathered, too. The document is a list; each log has
+/// {"namespace", "pod", "node", "container", "previous", "cut", "lines"}. `cut` is true if lines before the
+/// first are missing.
+Gathered gather_logs(const AskForLog& ask, const std::vector<nlohmann::json>& pods);
 
 /// Gathers Nodes; pods that have GPUs or belong to Ferry, KubeVirt's launchers or NVIDIA's operator; VMs; the
 /// KubeVirt object; Ferry's ConfigMaps and Leases; events of Nodes; the ends of Ferry's own logs

@@ -45,6 +45,7 @@
 namespace ferry::kubectl {
 namespace {
 
+using cli::VerbOutput;
 using nlohmann::json;
 
 constexpr const char* kWhat = "Shows the GPUs of a Kubernetes cluster, and the VMs and pods that have them";
@@ -92,14 +93,6 @@ cli::HelpFrame frame() {
       .program = "kubectl ferry", .examples = kExamples, .statuses = kStatuses, .other_words = kOtherWords};
 }
 
-struct Report {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
-  json document;
-  std::string text;
-  ExitStatus status = ExitStatus::done;
-  bool tinted = false;                  ///< `text` has escapes of cli::tinted()
-  std::vector<std::string> notes = {};  ///< for stderr, when the document goes to a file
-};
-
 struct Command {
   cli::OutputFormat output = cli::OutputFormat::table;
   std::string kubectl;                                     ///< kubectl_words(); empty: not given
@@ -129,19 +122,19 @@ struct Cluster {
   std::optional<std::size_t> columns() const { return output.columns; }
 };
 
-using ClusterVerb = std::function<Result<Report>(const Cluster&)>;
+using ClusterVerb = std::function<Result<VerbOutput>(const Cluster&, const Command&)>;
 
-Result<Report> list_cluster(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> list_cluster(const Cluster& cluster, const Command& command) {
   auto objects = read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
   if (!objects) return fail(objects.error());
   if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
   const bool named = !command.nodes.empty() || !command.labels.empty();
   const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
   const auto now = command.output == cli::OutputFormat::wide ? cluster.now : std::nullopt;
-  return Report{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
+  return VerbOutput{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
 }
 
-Result<Report> show_node(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> show_node(const Cluster& cluster, const Command& command) {
   auto objects = read_cluster_node(cluster.ask, command.node);
   if (!objects) return fail(objects.error());
   if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
@@ -151,35 +144,35 @@ Result<Report> show_node(const Cluster& cluster, const Command& command) {
                 fmt::format("Node {}: the API server's answer is not that", command.node));
   }
   const ClusterNode& node = gpus.nodes.front();
-  return Report{.document = node_document(gpus, node),
-                .text = node_text(gpus, node, cluster.columns(), cluster.now)};
+  return VerbOutput{.document = node_document(gpus, node),
+                    .text = node_text(gpus, node, cluster.columns(), cluster.now)};
 }
 
-Result<Report> show_vms(const Cluster& cluster) {
+Result<VerbOutput> show_vms(const Cluster& cluster, const Command&) {
   const auto objects = read_cluster(cluster.ask, VmisRead::yes);
   if (!objects) return fail(objects.error());
   const ClusterGpus gpus = cluster_gpus(*objects);
-  return Report{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns())};
+  return VerbOutput{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns())};
 }
 
 std::string space_of(const Cluster& cluster, const Command& command) {
   return command.space.empty() ? cluster.default_namespace() : command.space;
 }
 
-Result<Report> plan_labels(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> plan_labels(const Cluster& cluster, const Command& command) {
   const auto changes = parse_label_changes(command.changes);
   if (!changes) return fail(changes.error());
   const auto plan = read_label_plan(cluster.ask, command.node, *changes,
                                     {.space = command.space, .config_maps = command.config_maps});
   if (!plan) return fail(plan.error());
-  return Report{.document = plan_document(*plan),
-                .text = plan_text(*plan, cluster.columns()),
-                .status = plan_status(*plan)};
+  return VerbOutput{.document = plan_document(*plan),
+                    .text = plan_text(*plan, cluster.columns()),
+                    .status = plan_status(*plan)};
 }
 
-Report checks_report(const std::string& what, const json& subject, std::vector<Check> checks,
-                     const Cluster& cluster, const Command& command) {
-  Report out{.document = subject, .text = {}, .tinted = true};
+VerbOutput checks_report(const std::string& what, const json& subject, std::vector<Check> checks,
+                         const Cluster& cluster, const Command& command) {
+  VerbOutput out{.document = subject, .text = {}, .tinted = true};
   out.document["checks"] = json::array();
   for (const Check& check : checks) out.document["checks"].push_back(cli::to_json(check));
   const std::vector<cli::CheckReport> reports = {{.what = what, .checks = std::move(checks)}};
@@ -188,20 +181,7 @@ Report checks_report(const std::string& what, const json& subject, std::vector<C
   return out;
 }
 
-Result<Report> check_node(const Cluster& cluster, const Command& command) {
-  const std::string& name = command.target.front();
-  const auto objects = read_cluster_node(cluster.ask, name);
-  if (!objects) return fail(objects.error());
-  const auto kubevirts = read_kubevirts(cluster.ask);
-  if (!kubevirts) return fail(kubevirts.error());
-  const bool has_dra = std::ranges::any_of(objects->pods, runs_dra);
-  const auto slices = has_dra ? read_slices(cluster.ask, name) : Result<std::vector<json>>();
-  const auto classes = has_dra ? read_device_classes(cluster.ask) : Result<std::vector<json>>();
-  return checks_report("node " + name, json::object({{"node", name}}),
-                       cluster_checks(*objects, *kubevirts, slices, classes), cluster, command);
-}
-
-Result<Report> check_vm(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> check_vm(const Cluster& cluster, const Command& command) {
   const std::string& vm = command.target.back();
   const auto slash = vm.find('/');
   const std::string space = slash == std::string::npos ? space_of(cluster, command) : vm.substr(0, slash);
@@ -216,17 +196,19 @@ Result<Report> check_vm(const Cluster& cluster, const Command& command) {
                        vm_checks(*vmi, *objects, *kubevirts), cluster, command);
 }
 
-Result<Report> check(const Cluster& cluster, const Command& command) {
-  return command.target.front() == "vm" ? check_vm(cluster, command) : check_node(cluster, command);
-}
+Result<VerbOutput> check(const Cluster& cluster, const Command& command) {
+  const std::string& name = command.target.front();
+  if (name == "vm") return check_vm(cluster, command);
 
-/// Errc::usage: the words after `doctor` are neither a node nor the word vm and a VM. Other verbs have none.
-Result<> check_target(const Command& command) {
-  if (command.target.empty()) return {};
-  const std::size_t count = command.target.front() == "vm" ? 2U : 1U;
-  if (command.target.size() == count) return {};
-  return fail(Errc::usage, "doctor takes one node, or the word vm and one VM",
-              "for example `kubectl ferry doctor gpu-1`, or `kubectl ferry doctor vm studio/render`");
+  const auto objects = read_cluster_node(cluster.ask, name);
+  if (!objects) return fail(objects.error());
+  const auto kubevirts = read_kubevirts(cluster.ask);
+  if (!kubevirts) return fail(kubevirts.error());
+  const bool has_dra = std::ranges::any_of(objects->pods, runs_dra);
+  const auto slices = has_dra ? read_slices(cluster.ask, name) : Result<std::vector<json>>();
+  const auto classes = has_dra ? read_device_classes(cluster.ask) : Result<std::vector<json>>();
+  return checks_report("node " + name, json::object({{"node", name}}),
+                       cluster_checks(*objects, *kubevirts, slices, classes), cluster, command);
 }
 
 /// The KubeVirt objects, one at least.
@@ -242,20 +224,7 @@ Result<std::vector<json>> known_kubevirts(const Cluster& cluster) {
   return std::move(**kubevirts);
 }
 
-Result<Report> show_permitted(const Cluster& cluster) {
-  const auto objects = read_cluster(cluster.ask, VmisRead::no);
-  if (!objects) return fail(objects.error());
-  const auto kubevirts = known_kubevirts(cluster);
-  if (!kubevirts) return fail(kubevirts.error());
-  const json& kubevirt = kubevirts->front();
-  const auto resources = permitted_resources(cluster_gpus(*objects), kubevirt);
-  const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
-  return Report{.document = permitted_document(resources),
-                .text = permitted_text(resources, kubevirt, cluster.columns()),
-                .status = all ? ExitStatus::done : ExitStatus::differs};
-}
-
-Result<Report> print_classes(const Cluster& cluster) {
+Result<VerbOutput> print_classes(const Cluster& cluster) {
   const auto slices = read_all_slices(cluster.ask);
   if (!slices) return fail(slices.error());
   const auto plugins = read_plugins(cluster.ask);
@@ -264,12 +233,12 @@ Result<Report> print_classes(const Cluster& cluster) {
   if (published.classes.empty())
     return fail(Errc::refused, "no node publishes devices for claims, so no class has devices",
                 "docs/dra.md says how a GPU is given to claims");
-  return Report{.document = plugin::device_classes_document(published.classes),
-                .text = plugin::device_classes_text(published.classes),
-                .notes = std::move(published.notes)};
+  return VerbOutput{.document = plugin::device_classes_document(published.classes),
+                    .text = plugin::device_classes_text(published.classes),
+                    .notes = std::move(published.notes)};
 }
 
-Result<Report> compare_permitted(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> compare_permitted(const Cluster& cluster, const Command& command) {
   const auto offered = read_offered(command.offered);
   if (!offered) return fail(offered.error());
   const auto kubevirts = known_kubevirts(cluster);
@@ -284,24 +253,40 @@ Result<Report> compare_permitted(const Cluster& cluster, const Command& command)
   json document = {{"object", full_name(kubevirt)}, {"fits", change->fits()}, {"lacks", change->lacks},
                    {"by_hand", change->by_hand},    {"notes", change->notes}, {"patch", change->patch}};
   if (!command.patch)
-    return Report{.document = std::move(document),
-                  .text = change_text(full_name(kubevirt), *change),
-                  .status = change->fits() ? ExitStatus::done : ExitStatus::differs};
+    return VerbOutput{.document = std::move(document),
+                      .text = change_text(full_name(kubevirt), *change),
+                      .status = change->fits() ? ExitStatus::done : ExitStatus::differs};
   const json patch = change->patch.is_null() ? json::object() : change->patch;
-  return Report{.document = patch,
-                .text = patch.dump(2) + "\n",
-                .status = change->by_hand.empty() ? ExitStatus::done : ExitStatus::refused,
-                .notes = change->by_hand};
+  return VerbOutput{.document = patch,
+                    .text = patch.dump(2) + "\n",
+                    .status = change->by_hand.empty() ? ExitStatus::done : ExitStatus::refused,
+                    .notes = change->by_hand};
 }
 
-Result<Report> gather(const Cluster& cluster, const Command& command) {
+Result<VerbOutput> show_permits(const Cluster& cluster, const Command& command) {
+  if (command.device_classes) return print_classes(cluster);
+  if (!command.offered.empty()) return compare_permitted(cluster, command);
+
+  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  if (!objects) return fail(objects.error());
+  const auto kubevirts = known_kubevirts(cluster);
+  if (!kubevirts) return fail(kubevirts.error());
+  const json& kubevirt = kubevirts->front();
+  const auto resources = permitted_resources(cluster_gpus(*objects), kubevirt);
+  const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
+  return VerbOutput{.document = permitted_document(resources),
+                    .text = permitted_text(resources, kubevirt, cluster.columns()),
+                    .status = all ? ExitStatus::done : ExitStatus::differs};
+}
+
+Result<VerbOutput> gather(const Cluster& cluster, const Command& command) {
   auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, space_of(cluster, command));
   if (!gathered) return fail(std::move(gathered).error());
   std::string text = cli::printed(cli::OutputFormat::json, gathered->document, {});
-  return Report{.document = std::move(gathered->document),
-                .text = std::move(text),
-                .status = gathered->whole ? ExitStatus::done : ExitStatus::failed,
-                .notes = std::move(gathered->notes)};
+  return VerbOutput{.document = std::move(gathered->document),
+                    .text = std::move(text),
+                    .status = gathered->whole ? ExitStatus::done : ExitStatus::failed,
+                    .notes = std::move(gathered->notes)};
 }
 
 class PluginVerbs {
@@ -316,9 +301,19 @@ class PluginVerbs {
     for (const HandedOn& flag : kHandedOn) add_handed_on(app, flag);
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
-    add_list(app);
+
+    CLI::App* const list =
+        add(app, "list", "list the GPUs of all nodes, and which VM or pod has them", list_cluster);
+    cli::add_value(*list, "nodes NODE...", command_.nodes, "only these nodes");
+    cli::add_value(*list, "-l,--selector SELECTOR", command_.labels,
+                   "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready");
+    cli::refuse_option(*list, "-w,--watch", "`watch kubectl ferry list` prints the list again and again");
+    list->footer(
+        "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
+        "the node. It is not the age of the state, which may be older.");
+
     add(app, "node", "show one node: its desired state, its state, its GPUs and their users (also: status)",
-        [this](const Cluster& cluster) { return show_node(cluster, command_); })
+        show_node)
         ->alias("status")
         ->footer(
             "The last line is the command that shows each GPU of the node. It needs the right to create "
@@ -331,10 +326,10 @@ class PluginVerbs {
     add_plan(app);
     add_doctor(app);
     add_kubevirt_cr(app);
-    CLI::App* const archive =
-        add(app, "gather", "print what support needs as one JSON document, with possible secrets left out",
-            [this](const Cluster& cluster) { return gather(cluster, command_); });
-    name_space(archive, "the namespace of Ferry; the default is the namespace of the context");
+    name_space(add(app, "gather",
+                   "print what support needs as one JSON document, with possible secrets left out", gather),
+               "the namespace of Ferry; the default is the namespace of the context");
+
     add(app, "completion",
         "print the program kubectl_complete-ferry, by which kubectl completes command lines", nullptr);
     add(app, "help", "print the commands, or the options and examples of one", nullptr)
@@ -367,20 +362,8 @@ class PluginVerbs {
   void name_space(CLI::App* verb, const char* description) {
     cli::add_value(*verb, "-n,--namespace NAME", command_.space, description);
   }
-  void add_list(CLI::App& app) {
-    CLI::App* const list = add(app, "list", "list the GPUs of all nodes, and which VM or pod has them",
-                               [this](const Cluster& cluster) { return list_cluster(cluster, command_); });
-    cli::add_value(*list, "nodes NODE...", command_.nodes, "only these nodes");
-    cli::add_value(*list, "-l,--selector SELECTOR", command_.labels,
-                   "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready");
-    cli::refuse_option(*list, "-w,--watch", "`watch kubectl ferry list` prints the list again and again");
-    list->footer(
-        "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
-        "the node. It is not the age of the state, which may be older.");
-  }
   void add_plan(CLI::App& app) {
-    CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for",
-                               [this](const Cluster& cluster) { return plan_labels(cluster, command_); });
+    CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for", plan_labels);
     cli::add_value(*plan, "node NODE", command_.node, "a node")->required();
     cli::add_value(*plan, "labels CHANGE...", command_.changes,
                    "KEY=VALUE sets a label, KEY- removes it, as in kubectl label");
@@ -392,11 +375,7 @@ class PluginVerbs {
   }
   void add_kubevirt_cr(CLI::App& app) {
     CLI::App* const permits = add(
-        app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits",
-        [this](const Cluster& cluster) {
-          if (command_.device_classes) return print_classes(cluster);
-          return command_.offered.empty() ? show_permitted(cluster) : compare_permitted(cluster, command_);
-        });
+        app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permits);
     CLI::Option* const check = cli::add_value(*permits, "--check FILE", command_.offered,
                                               "compare the KubeVirt object with this output of `ferry "
                                               "kubevirt-cr -o json` of a node; - is standard "
@@ -416,8 +395,7 @@ class PluginVerbs {
   }
   void add_doctor(CLI::App& app) {
     CLI::App* const doctor =
-        add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs",
-            [this](const Cluster& cluster) { return check(cluster, command_); });
+        add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs", check);
     cli::suggest_words(cli::add_value(*doctor, "target NODE|vm...", command_.target,
                                       "a node, or the word vm and NAMESPACE/NAME of a VM"),
                        {"vm"})
@@ -434,12 +412,6 @@ int report_error(const Error& error) {
   return static_cast<int>(print_error("kubectl ferry", error));
 }
 
-/// A report in the format of `-o`.
-std::string formatted(const Command& command, const Report& report) {
-  return cli::printed(command.output, report.document, report.text,
-                      report.tinted ? Colours::kept : Colours::escaped);
-}
-
 /// Prints to standard output; done: all was written.
 ExitStatus write_out(const std::string& out) {
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), stdout));
@@ -448,28 +420,21 @@ ExitStatus write_out(const std::string& out) {
   return ExitStatus::failed;
 }
 
-/// The report, with a note for a person who waits long for it.
-Result<Report> with_note(const ClusterVerb& verb, const Cluster& cluster) {
-  const cli::WaitNote waits("reading from the API server");
-  return verb(cluster);
-}
-
-/// The flags of kubectl that were given, as words for it.
-std::vector<std::string> flags_of(const std::map<std::string, std::vector<std::string>>& handed) {
-  std::vector<std::string> out;
-  for (const auto& [name, values] : handed)
-    for (const std::string& value : values) out.push_back(fmt::format("{}={}", name, value));
-  return out;
-}
-
-std::vector<std::string> program_of(const std::string& option) {
-  const char* const variable = std::getenv("KUBECTL");
-  return kubectl_words(option, variable == nullptr ? "" : variable);
-}
-
 int run(const Command& command, const ClusterVerb& verb) {
-  if (const auto target = check_target(command); !target) return report_error(target.error());
-  const Kubectl kubectl({.program = program_of(command.kubectl), .flags = flags_of(command.handed)});
+  // Other verbs than `doctor` have no target.
+  const std::size_t words = !command.target.empty() && command.target.front() == "vm" ? 2U : 1U;
+  if (!command.target.empty() && command.target.size() != words)
+    return report_error(
+        {.code = Errc::usage,
+         .message = "doctor takes one node, or the word vm and one VM",
+         .hint = "for example `kubectl ferry doctor gpu-1`, or `kubectl ferry doctor vm studio/render`"});
+
+  std::vector<std::string> flags;
+  for (const auto& [name, values] : command.handed)
+    for (const std::string& value : values) flags.push_back(fmt::format("{}={}", name, value));
+  const char* const variable = std::getenv("KUBECTL");
+  const Kubectl kubectl({.program = kubectl_words(command.kubectl, variable == nullptr ? "" : variable),
+                         .flags = std::move(flags)});
   const Cluster cluster{.ask = [&kubectl](const kube::Selection& what,
                                           const kube::ListRange& range) { return kubectl.list(what, range); },
                         .ask_for_log = [&kubectl](const kube::ObjectRef& pod,
@@ -477,10 +442,15 @@ int run(const Command& command, const ClusterVerb& verb) {
                         .default_namespace = [&kubectl] { return kubectl.default_namespace(); },
                         .output = cli::text_output_of(stdout),
                         .now = std::time(nullptr)};
-  const auto report = with_note(verb, cluster);
+
+  std::optional<cli::WaitNote> waits(std::in_place, "reading from the API server");
+  const auto report = verb(cluster, command);
+  waits.reset();
   if (!report) return report_error(report.error());
-  if (const ExitStatus status = write_out(formatted(command, *report)); status != ExitStatus::done)
-    return static_cast<int>(status);
+
+  const std::string out = cli::printed(command.output, report->document, report->text,
+                                       report->tinted ? Colours::kept : Colours::escaped);
+  if (const ExitStatus status = write_out(out); status != ExitStatus::done) return static_cast<int>(status);
   for (const std::string& note : report->notes) print_to_stderr("kubectl ferry: note: {}\n", note);
   return static_cast<int>(report->status);
 }

@@ -10,6 +10,7 @@
 
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
+#include "common/text/text.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
 
@@ -27,6 +28,24 @@ std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
       by_others = by_others || flag_field(entry, "externalResourceProvider");
     }
   return out;
+}
+
+bool has_gate(const json& kubevirt, std::string_view list, std::string_view gate) {
+  const auto& gates =
+      items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
+  return std::ranges::find(gates, json(gate)) != gates.end();
+}
+
+std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
+  std::string version = text_field(json_at(kubevirt, "status"), "observedKubeVirtVersion");
+  if (version.starts_with('v')) version.erase(0, 1);
+  const auto dot = version.find('.');
+  if (dot == std::string::npos) return std::nullopt;
+  const auto first = whole_number(std::string_view(version).substr(0, dot));
+  const std::string_view rest = std::string_view(version).substr(dot + 1);
+  const auto second = whole_number(rest.substr(0, rest.find('.')));
+  if (!first || !second) return std::nullopt;
+  return *first > 1 || (*first == 1 && *second >= 9);
 }
 
 std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster, const json& kubevirt) {

@@ -31,10 +31,6 @@ bool is_quote(char c) {
 bool is_hex(char c) {
   return std::isxdigit(static_cast<unsigned char>(c)) != 0;
 }
-/// Characters after which a sentence or a list goes on. A password may have them, too.
-bool is_closing(char c) {
-  return c == ',' || c == ';' || c == ')' || c == '}' || c == ']' || c == '>';
-}
 
 /// The length of a quote at `at` with the backslashes that a JSON log puts before it; 0: no quote.
 std::size_t length_of_quote(std::string_view line, std::size_t at) {
@@ -45,12 +41,13 @@ std::size_t length_of_quote(std::string_view line, std::size_t at) {
 
 /// The end of a word: the next space or quote, or the punctuation right before one.
 std::size_t end_of_word(std::string_view line, std::size_t at) {
+  // A sentence or a list goes on after these. A password may have them, too.
+  constexpr std::string_view kClosing = ",;)}]>";
   const auto ends = [&](std::size_t i) {
     return i >= line.size() || is_space(line[i]) || length_of_quote(line, i) > 0;
   };
   for (; !ends(at); ++at) {
-    std::size_t behind = at;
-    while (behind < line.size() && is_closing(line[behind])) ++behind;
+    const std::size_t behind = std::min(line.find_first_not_of(kClosing, at), line.size());
     if (behind > at && ends(behind)) break;
   }
   return at;
@@ -124,11 +121,6 @@ bool names_a_secret(std::string_view name) {
          std::ranges::any_of(kEnds, [&](auto end) { return name.ends_with(end); });
 }
 
-/// Headers whose value has several words: "Authorization: Token abc".
-bool names_a_header(std::string_view name) {
-  return name.ends_with("authorization") || name.ends_with("cookie");
-}
-
 /// Masks values of `KEY=VALUE`, `KEY: VALUE`, `"KEY":"VALUE"`, `\"KEY\":\"VALUE\"` and `"KEY":["VALUE"]`.
 void mask_values(std::string& line) {
   for (std::size_t at = 0; at < line.size(); ++at) {
@@ -149,7 +141,9 @@ void mask_values(std::string& line) {
     } else if (line[value] == '[' || line[value] == '{') {
       at = put_mask(line, value, end_of_nested(line, value)) - 1;
     } else {
-      at = put_mask(line, value, names_a_header(name) ? line.size() : end_of_word(line, value)) - 1;
+      // The value of such a header has several words: "Authorization: Token abc".
+      const bool is_header = name.ends_with("authorization") || name.ends_with("cookie");
+      at = put_mask(line, value, is_header ? line.size() : end_of_word(line, value)) - 1;
     }
   }
 }
@@ -330,28 +324,6 @@ void mask_addresses(std::string& line) {
   }
 }
 
-std::string masked_line(std::string_view text) {
-  std::string line(text.substr(0, kLongestLine));
-  if (text.size() > kLongestLine) line += " (cut)";
-  mask_behind_schemes(line);
-  mask_in_urls(line);
-  mask_values(line);
-  mask_behind_options(line);
-  mask_keys(line);
-  mask_addresses(line);
-  return line;
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> out;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const auto end = std::min(text.find('\n', begin), text.size());
-    out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
-
 /// True: a line inside a PEM block, which is base64 or a header of an encrypted key.
 bool is_of_pem(std::string_view line) {
   while (!line.empty() && (is_space(line.back()) || line.back() == '\r')) line.remove_suffix(1);
@@ -389,13 +361,31 @@ std::vector<bool> lines_of_pem(const std::vector<std::string_view>& lines) {
 }  // namespace
 
 std::string masked_text(std::string_view text) {
-  const auto lines = lines_of(text);
+  std::vector<std::string_view> lines;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+
   const auto hidden = lines_of_pem(lines);
   std::string out;
   for (std::size_t at = 0; at < lines.size(); ++at) {
     if (at > 0) out += '\n';
     // A block in a single line hides all of that line.
-    out += hidden[at] ? std::string(kMask) : masked_line(lines[at]);
+    if (hidden[at]) {
+      out += kMask;
+      continue;
+    }
+    std::string line(lines[at].substr(0, kLongestLine));
+    if (lines[at].size() > kLongestLine) line += " (cut)";
+    mask_behind_schemes(line);
+    mask_in_urls(line);
+    mask_values(line);
+    mask_behind_options(line);
+    mask_keys(line);
+    mask_addresses(line);
+    out += line;
   }
   return out;
 }

@@ -5,7 +5,6 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -18,6 +17,8 @@
 
 #include "common/kubevirt_rules.h"
 #include "common/text/json.h"
+#include "kubectl/cluster_reader.h"
+#include "kubectl/cluster_verbs.h"
 
 namespace ferry::kubectl {
 namespace {
@@ -52,11 +53,8 @@ tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
 }
 
-const json& configuration(const json& kubevirt) {
-  return json_at(json_at(kubevirt, "spec"), "configuration");
-}
 const json& permitted(const json& kubevirt) {
-  return json_at(configuration(kubevirt), "permittedHostDevices");
+  return field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
 }
 
 Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
@@ -88,20 +86,17 @@ Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   return out;
 }
 
-bool has_gate(const json& kubevirt, const char* name) {
-  const json& gates = json_at(json_at(configuration(kubevirt), "developerConfiguration"), "featureGates");
-  return gates.is_array() && std::ranges::find(gates, json(name)) != gates.end();
-}
-
 /// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
 /// if `enabled` is not set.
 bool removes_vgpus(const json& kubevirt) {
-  const json& enabled = json_at(json_at(configuration(kubevirt), "mediatedDevicesConfiguration"), "enabled");
-  return enabled.is_boolean() ? enabled.get<bool>() : !has_gate(kubevirt, "DisableMDEVConfiguration");
+  const json& enabled =
+      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
+  return enabled.is_boolean() ? enabled.get<bool>()
+                              : !has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration");
 }
 
 bool makes_vgpus(const json& kubevirt) {
-  const json& desired = json_at(configuration(kubevirt), "mediatedDevicesConfiguration");
+  const json& desired = field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration"});
   return removes_vgpus(kubevirt) &&
          std::ranges::any_of(
              std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
@@ -112,15 +107,11 @@ bool makes_vgpus(const json& kubevirt) {
 /// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
 /// none.
 std::string applier_of(const json& kubevirt, const ListKind& kind) {
-  const json& managers = json_at(json_at(kubevirt, "metadata"), "managedFields");
-  if (!managers.is_array()) return {};
-  for (const json& manager : managers) {
-    const json* fields = &json_at(manager, "fieldsV1");
-    for (const char* key : {"f:spec", "f:configuration", "f:permittedHostDevices"})
-      fields = &json_at(*fields, key);
+  for (const json& manager : items_field(json_at(kubevirt, "metadata"), "managedFields")) {
+    const json& fields =
+        field_at(manager, {"fieldsV1", "f:spec", "f:configuration", "f:permittedHostDevices"});
     std::string name = text_at(manager, "manager");
-    if (json_at(*fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() || name == "ferry")
-      continue;
+    if (json_at(fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() || name == "ferry") continue;
     if (text_at(manager, "operation") == "Apply" || name == "kubectl-client-side-apply") return name;
   }
   return {};
@@ -141,14 +132,18 @@ class ListChange {
     for (std::size_t at = 0; at < theirs_.size(); ++at) {
       const Entry& entry = theirs_[at];
       if (entry.selector != own.selector) continue;
-      if (entry.resource == own.resource) {
-        there = true;
-        if (!entry.external) mark(at, own, said);
-      } else if (!entry.external) {
+      const bool same = entry.resource == own.resource;
+      there = there || same;
+      if (entry.external) continue;
+      if (!same) {
         change_.by_hand.push_back(
             fmt::format("KubeVirt itself offers {} as {}, in addition to {}: give that entry "
                         "externalResourceProvider: true, or remove it",
                         said, entry.resource, own.resource));
+      } else if (lack(fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks "
+                                  "externalResourceProvider: true",
+                                  own.resource, said))) {
+        list_[at]["externalResourceProvider"] = true;
       }
     }
     if (there) return;
@@ -160,13 +155,6 @@ class ListChange {
   }
 
  private:
-  void mark(std::size_t at, const Entry& own, const std::string& said) {
-    const auto what =
-        fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks externalResourceProvider: true",
-                    own.resource, said);
-    if (lack(what)) list_[at]["externalResourceProvider"] = true;
-  }
-
   /// Records that an entry is missing. True if Ferry may add it.
   bool lack(const std::string& what) {
     if (applier_.empty()) {
@@ -187,17 +175,6 @@ class ListChange {
   json list_;
   bool changed_ = false;
 };
-
-/// True: KubeVirt is older than 1.9, whose webhook is the first to know Grace GPUs. False where its version
-/// is not known.
-bool is_before_grace(const json& kubevirt) {
-  const std::string text = text_at(json_at(kubevirt, "status"), "observedKubeVirtVersion");
-  unsigned minor = 0;
-  constexpr std::string_view kMajor = "v1.";
-  if (!text.starts_with(kMajor)) return false;
-  const auto read = std::from_chars(text.data() + kMajor.size(), text.data() + text.size(), minor);
-  return read.ec == std::errc() && minor < 9;
-}
 
 /// KubeVirt takes the last selector of a resource name for the name's only model.
 void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
@@ -233,10 +210,11 @@ void report_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& m
 void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
   const auto found =
       std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
-  if (found == own.end() || is_before_grace(kubevirt)) return;
+  // The webhook of KubeVirt 1.9 is the first to know Grace GPUs.
+  if (found == own.end() || !is_1_9_or_newer(kubevirt).value_or(true)) return;
   std::vector<std::string> missing;
   for (const char* const gate : kGraceGates)
-    if (!has_gate(kubevirt, gate)) missing.emplace_back(gate);
+    if (!has_gate(kubevirt, "featureGates", gate)) missing.emplace_back(gate);
   if (!missing.empty())
     change.by_hand.push_back(
         fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
@@ -287,7 +265,7 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
         "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): remove its types, or set "
         "enabled: false");
   }
-  if (!has_gate(kubevirt, "HostDevices"))
+  if (!has_gate(kubevirt, "featureGates", "HostDevices"))
     change.notes.emplace_back(
         "VMs that ask under hostDevices need the feature gate HostDevices; under gpus they need none");
   return change;

@@ -61,13 +61,6 @@ std::string hex_of(const json& device, const char* name) {
   return text.starts_with("0x") ? text.substr(2) : text;
 }
 
-/// Empty: Ferry has no name for the vendor's domain.
-std::string domain_of(std::string_view vendor) {
-  for (const policy::NamedVendor& one : policy::named_vendors())
-    if (fmt::format("{:04x}", one.id) == vendor) return fmt::format("{}.com", one.name);
-  return {};
-}
-
 plugin::ResourceClass class_of(const json& device, const plugin::NameRules& names) {
   if (attribute(device, dra::kType) == dra::kVgpu)
     return {"vgpuType", attribute(device, "vgpuType"),
@@ -77,7 +70,10 @@ plugin::ResourceClass class_of(const json& device, const plugin::NameRules& name
   const std::string product = attribute(device, "productName");
   std::string part = names.function_part(ids, product);
   if (part.empty()) part = hex_of(device, "deviceID");
-  return {"model", ids, fmt::format("{}/{}", domain_of(vendor), part)};
+  std::string domain;  // empty: Ferry has no name for the vendor's domain
+  for (const policy::NamedVendor& one : policy::named_vendors())
+    if (fmt::format("{:04x}", one.id) == vendor) domain = fmt::format("{}.com", one.name);
+  return {"model", ids, fmt::format("{}/{}", domain, part)};
 }
 
 }  // namespace

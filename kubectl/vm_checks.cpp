@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of `kubectl ferry doctor vm`.
-#include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,34 +17,21 @@ namespace {
 
 using nlohmann::json;
 
-/// The devices of any domain that a VM asks for by name.
-ResourceCounts asked_by(const json& vmi) {
-  ResourceCounts out;
-  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
-  for (const char* const kind : {"gpus", "hostDevices"})
-    for (const json& device : items_field(devices, kind))
-      if (const std::string name = text_field(device, "deviceName"); !name.empty()) ++out[name];
-  return out;
-}
-
-// The conditions of a VM that say why it does not start.
-std::string trouble_of(const json& vmi) {
-  for (const json& condition : items_field(json_at(vmi, "status"), "conditions")) {
-    const std::string message = text_field(condition, "message");
-    if (text_field(condition, "status") == "False" && !message.empty()) return message;
-  }
-  return {};
-}
-
 Check vm_runs(const json& vmi, const std::string& vm) {
   Check check{"vm-runs", vm, "a VM has its GPUs only while it runs"};
   const json& status = json_at(vmi, "status");
   const std::string phase = text_field(status, "phase");
   const std::string node = text_field(status, "nodeName");
   if (phase == "Running") return std::move(check).passed("it runs on node " + node);
-  const std::string trouble = trouble_of(vmi);
-  const std::string found = fmt::format("its phase is {}{}", phase.empty() ? "not reported" : phase,
-                                        trouble.empty() ? "" : ": " + trouble);
+
+  std::string found = fmt::format("its phase is {}", phase.empty() ? "not reported" : phase);
+  // The first condition with a message says why it does not start.
+  for (const json& condition : items_field(status, "conditions")) {
+    const std::string message = text_field(condition, "message");
+    if (text_field(condition, "status") != "False" || message.empty()) continue;
+    found += ": " + message;
+    break;
+  }
   if (phase == "Failed")
     return std::move(check).failed(found,
                                    fmt::format("kubectl describe vmi -n {} {}", vm.substr(0, vm.find('/')),
@@ -69,36 +54,25 @@ Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& v
                                  "RESOURCE}]; `kubectl ferry list` shows the resources");
 }
 
-/// Node and devices that are free there; by name of the node.
-std::map<std::string, std::uint64_t> free_on_nodes(const ClusterGpus& cluster, const std::string& resource) {
-  std::map<std::string, std::uint64_t> out;
-  for (const ClusterNode& node : cluster.nodes) {
-    const auto found = node.resources.find(resource);
-    if (found == node.resources.end() || found->second.capacity == 0) continue;
-    const NodeResource& one = found->second;
-    out[node.name] = one.allocatable > one.used ? one.allocatable - one.used : 0;
-  }
-  return out;
-}
-
-/// True: the VM has a pod on a node with devices of the resource, which count as used there. Its phase may be
-/// earlier than Running.
-bool has_devices(const ClusterGpus& cluster, const json& metadata, const std::string& resource) {
-  const std::string space = text_field(metadata, "namespace");
-  const std::string name = text_field(metadata, "name");
-  return std::ranges::any_of(cluster.users, [&](const GpuUser& user) {
-    return user.kind == GpuUser::Kind::vm && user.space == space && user.name == name &&
-           user.is_on(user.node) && (user.resources.contains(resource) || user.by_claim.contains(resource));
-  });
-}
-
 Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const std::string& resource,
                        std::uint64_t count, bool allocated) {
   Check check{"gpu-free", vm,
               "the scheduler starts a VM only on a node that has all devices that it asks for"};
   if (allocated) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
-  const auto free = free_on_nodes(cluster, resource);
-  if (free.empty()) {
+
+  std::vector<std::string> parts;
+  for (const ClusterNode& node : cluster.nodes) {
+    const auto found = node.resources.find(resource);
+    if (found == node.resources.end() || found->second.capacity == 0) continue;
+    const NodeResource& numbers = found->second;
+    const std::uint64_t left = numbers.allocatable > numbers.used ? numbers.allocatable - numbers.used : 0;
+    const bool usable = node.ready && !node.cordoned;
+    if (left >= count && usable)
+      return std::move(check).passed(fmt::format("node {} has {} free of {}", node.name, left, resource));
+    parts.push_back(fmt::format("{} has {} free{}", node.name, left, usable ? "" : " and takes no pods now"));
+  }
+
+  if (parts.empty()) {
     std::vector<std::string> known;
     for (const ClusterNode& node : cluster.nodes)
       for (const auto& [name, numbers] : node.resources) known.push_back(name);
@@ -106,14 +80,6 @@ Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const 
         fmt::format("it asks for {}, which no node advertises{}", resource, did_you_mean(resource, known)),
         "`kubectl ferry list` shows the resources; deviceName must be one of them, or the name of a "
         "DeviceClass: `kubectl get deviceclasses`");
-  }
-  std::vector<std::string> parts;
-  for (const auto& [node, left] : free) {
-    const auto found = std::ranges::find(cluster.nodes, node, &ClusterNode::name);
-    const bool usable = found != cluster.nodes.end() && found->ready && !found->cordoned;
-    if (left >= count && usable)
-      return std::move(check).passed(fmt::format("node {} has {} free of {}", node, left, resource));
-    parts.push_back(fmt::format("{} has {} free{}", node, left, usable ? "" : " and takes no pods now"));
   }
   return std::move(check).failed(
       fmt::format("it asks for {} x {}, which no node has free: {}", count, resource, fmt::join(parts, ", ")),
@@ -139,16 +105,26 @@ Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, c
 
 std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<json>>& kubevirts) {
-  const json& metadata = json_at(vmi, "metadata");
+  const std::string space = text_field(json_at(vmi, "metadata"), "namespace");
+  const std::string name = text_field(json_at(vmi, "metadata"), "name");
   const std::string vm = full_name(vmi);
   const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
-  const ResourceCounts asked = asked_by(vmi);
+  ResourceCounts asked;  // devices of any domain
+  const json& devices = field_at(vmi, {"spec", "domain", "devices"});
+  for (const char* const kind : {"gpus", "hostDevices"})
+    for (const json& device : items_field(devices, kind))
+      if (const std::string gpu = text_field(device, "deviceName"); !gpu.empty()) ++asked[gpu];
+
   const bool runs = text_field(json_at(vmi, "status"), "phase") == "Running";
   std::vector<Check> out = {vm_runs(vmi, vm), vm_asks(asked, vmi, vm)};
   for (const auto& [resource, count] : asked) {
     // Other names are devices of other programs, of which nothing is known here.
     if (!is_gpu_resource(resource)) continue;
-    const bool allocated = runs || has_devices(cluster, metadata, resource);
+    // The devices of a VM with a pod on a node count as used there. Its phase may be earlier than Running.
+    bool allocated = runs;
+    for (const GpuUser& user : cluster.users)
+      if (user.kind == GpuUser::Kind::vm && user.space == space && user.name == name && user.is_on(user.node))
+        allocated = allocated || user.resources.contains(resource) || user.by_claim.contains(resource);
     out.push_back(resource_is_free(cluster, vm, resource, count, allocated));
     out.push_back(resource_is_permitted(kubevirts, vm, resource));
   }

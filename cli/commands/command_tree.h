@@ -99,7 +99,7 @@ class CommandTree {
 
   Globals& globals_;
   Verb& verb_;
-  StatusOptions status_;
+  bool watches_ = false;
   std::string word_;
   std::vector<std::string> help_for_;
   DoctorOptions doctor_;

@@ -20,19 +20,13 @@ ExitStatus help_verb(const Session& session, const std::vector<std::string>& wor
   return ExitStatus::done;
 }
 
-ExitStatus completion_verb(const Session& session, const std::string& shell) {
-  fmt::print(session.out, "{}", completion_script(ferry_commands(), shell));
-  return ExitStatus::done;
-}
-
 }  // namespace
 
 void CommandTree::add_status(CLI::App& app) {
   CLI::App* status =
       add_verb(app, "status", "list the accelerators of this host with their groups, drivers and users",
-               call_with(status_verb, status_));
-  status->add_flag("--watch", status_.watch,
-                   "print the table again whenever something changes, until Ctrl-C");
+               [this](const Session& session) { return status_verb(session, watches_); });
+  status->add_flag("--watch", watches_, "print the table again whenever something changes, until Ctrl-C");
   status->footer(
       "On a terminal the table is as wide as the terminal. The environment variable COLUMNS sets another "
       "width. `-o wide` also prints the NUMA node, the PCIe link, the desired mode and the resource of each "
@@ -63,8 +57,12 @@ void CommandTree::add_doctor(CLI::App& app) {
 }
 
 void CommandTree::add_completion(CLI::App& app) {
-  CLI::App* completion = add_verb(app, "completion", "print a script that completes command lines in a shell",
-                                  call_with(completion_verb, shell_));
+  CLI::App* completion =
+      add_verb(app, "completion", "print a script that completes command lines in a shell",
+               [this](const Session& session) {
+                 fmt::print(session.out, "{}", completion_script(ferry_commands(), shell_));
+                 return ExitStatus::done;
+               });
   add_value(*completion, "shell bash|zsh|fish", shell_, "a shell: bash, zsh or fish")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));

@@ -95,15 +95,14 @@ class KataManager {
     }
     out.configuration = on_host("--containerd-config", containerd_config_, kContainerdConfig);
     out.socket = on_host("--containerd-socket", containerd_socket_, kContainerdSocket);
-    if (out.configuration || out.socket || (runtime_ == "containerd" && !serves_one_of_its_kind(host)))
+    if (out.configuration || out.socket) {
       out.runtime = "containerd";
+    } else if (runtime_ == "containerd") {
+      // The operator says containerd for k3s and similar runtimes, too.
+      const auto found = kata::find_runtime(host, {});
+      if (!found || found->kind == kata::RuntimeKind::crio) out.runtime = "containerd";
+    }
     return out;
-  }
-
-  /// The operator says containerd for k3s and similar runtimes, too.
-  static bool serves_one_of_its_kind(const HostFs& host) {
-    const auto found = kata::find_runtime(host, {});
-    return found && found->kind != kata::RuntimeKind::crio;
   }
 
   /// Absent: the host is searched. The GPU operator passes paths inside its own container, which say nothing

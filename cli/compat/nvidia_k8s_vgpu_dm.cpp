@@ -137,17 +137,6 @@ class Pair : Pinned {
   std::vector<Child> children_;
 };
 
-std::vector<std::string> words_of_the_agent(const Options& options, const std::vector<std::string>& clients) {
-  std::vector<std::string> out = {
-      "ferry-agent",     "--host-root",           options.host_root,      "--node-name",
-      options.node_name, "--namespace",           options.space,          "--operator-namespace",
-      options.space,     "--config-file",         options.config_file,    "--default-workload",
-      "vm-vgpu",         "--default-vgpu-config", options.default_config, "--among-others"};
-  if (!options.kubeconfig.empty()) out.insert(out.end(), {"--kubeconfig", options.kubeconfig});
-  for (const std::string& client : clients) out.insert(out.end(), {"--release", client});
-  return out;
-}
-
 Result<> run(const Options& options) {
   if (auto there = check_host_root("--host-root-mount", options.host_root); !there) return there;
   std::vector<std::string> clients;
@@ -158,11 +147,20 @@ Result<> run(const Options& options) {
   }
   if (options.with_reboot)
     print_to_stderr("nvidia-k8s-vgpu-dm: note: nothing is rebooted; a GPU that needs it is reported\n");
+
+  std::vector<std::string> words = {
+      "ferry-agent",     "--host-root",           options.host_root,      "--node-name",
+      options.node_name, "--namespace",           options.space,          "--operator-namespace",
+      options.space,     "--config-file",         options.config_file,    "--default-workload",
+      "vm-vgpu",         "--default-vgpu-config", options.default_config, "--among-others"};
+  if (!options.kubeconfig.empty()) words.insert(words.end(), {"--kubeconfig", options.kubeconfig});
+  for (const std::string& client : clients) words.insert(words.end(), {"--release", client});
+
   Pair pair;
   if (auto hostd = pair.start("ferry", {"ferry", "--host-root", options.host_root, "hostd", "--validations"});
       !hostd)
     return hostd;
-  if (auto agent = pair.start("ferry-agent", words_of_the_agent(options, clients)); !agent) return agent;
+  if (auto agent = pair.start("ferry-agent", words); !agent) return agent;
   return pair.wait();
 }
 

@@ -78,21 +78,20 @@ class NvidiaVgpuDm {
   }
 
   ExitStatus assert_applied() const {
-    if (only_valid_) return check_file();
+    if (only_valid_) {
+      auto file = read_profiles_for(options_);
+      if (!file) return complain(file.error());
+      auto profile = vgpu::select_profile(*file, options_.name);
+      if (!profile) return complain(profile.error());
+      spdlog::info("{}: configuration {} is valid", profile->place, profile->name);
+      return ExitStatus::done;
+    }
+
     if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
     const ExitStatus status = vgpu_assert_verb(session(), options_);
     if (status == ExitStatus::done) spdlog::info("the selected configuration is currently applied");
     if (status == ExitStatus::differs) spdlog::error("the selected configuration is not currently applied");
     return status;
-  }
-
-  ExitStatus check_file() const {
-    auto file = read_profiles_for(options_);
-    if (!file) return complain(file.error());
-    auto profile = vgpu::select_profile(*file, options_.name);
-    if (!profile) return complain(profile.error());
-    spdlog::info("{}: configuration {} is valid", profile->place, profile->name);
-    return ExitStatus::done;
   }
 
   bool debug_ = false;

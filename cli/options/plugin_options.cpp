@@ -23,11 +23,6 @@
 namespace ferry::cli {
 namespace {
 
-plugin::Companions companions_of(const NamingOptions& naming) {
-  if (naming.companions) return plugin::Companions::devices;
-  return naming.no_companion_places ? plugin::Companions::unasked : plugin::Companions::places;
-}
-
 /// Fails if the kubelet would take no resource of that name.
 Result<> check_part(const std::string& part, const std::string& option) {
   const auto name = plugin::ResourceName::parse(fmt::format("{}/{}", policy::kResourceDomain, part));
@@ -51,7 +46,9 @@ Result<plugin::ResourceRules> resource_rules(const Session& session, const Namin
   plugin::ResourceRules rules{
       .accelerators = session.rules,
       .domain = std::string(policy::kResourceDomain),
-      .companions = companions_of(naming),
+      .companions = naming.companions            ? plugin::Companions::devices
+                    : naming.no_companion_places ? plugin::Companions::unasked
+                                                 : plugin::Companions::places,
       .names = {.functions = naming.name_template, .vgpus = naming.vgpu_name_template}};
   if (auto r = check_filled(naming.name_template, plugin::kFunctionFields, "--name-template"); !r)
     return fail(std::move(r).error());
@@ -79,19 +76,6 @@ std::string environment_or(const char* name, std::string otherwise) {
   return value == nullptr ? std::move(otherwise) : std::string(value);
 }
 
-Result<plugin::ResourceRules> rules_of(const Session& session, const PluginVerbOptions& options) {
-  auto rules = resource_rules(session, options.naming);
-  if (!rules) return rules;
-  rules->kubevirt = options.mode != "kata";
-  if (options.mode != "kubevirt") {
-    const plugin::KataRules usual;
-    rules->kata = true;
-    rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
-                         .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
-  }
-  return rules;
-}
-
 // NAMESPACE/NAME by Kubernetes' downward API. Empty: this process is in no pod.
 std::string own_pod() {
   const std::string name = environment_or("POD_NAME", {});
@@ -99,21 +83,26 @@ std::string own_pod() {
   return name.empty() || name_space.empty() ? std::string() : name_space + "/" + name;
 }
 
-// The kubelet's own directories for its two ways to find plugins.
-std::filesystem::path directory_of(const PluginVerbOptions& options) {
-  if (options.kubelet_directory) return *options.kubelet_directory;
-  return options.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
-}
-
 constexpr const char* kGroup = "Resources";
 
 }  // namespace
 
 Result<plugin::PluginOptions> plugin_options(const Session& session, const PluginVerbOptions& options) {
-  auto rules = rules_of(session, options);
+  auto rules = resource_rules(session, options.naming);
   if (!rules) return fail(std::move(rules).error());
+  rules->kubevirt = options.mode != "kata";
+  if (options.mode != "kubevirt") {
+    const plugin::KataRules usual;
+    rules->kata = true;
+    rules->kata_names = {.gpu_alias = environment_or("P_GPU_ALIAS", usual.gpu_alias),
+                         .switch_alias = environment_or("NVSWITCH_ALIAS", usual.switch_alias)};
+  }
+
   plugin::PluginOptions out;
-  out.kubelet_directory = directory_of(options).relative_path();
+  // The kubelet's own directories for its two ways to find plugins.
+  const std::filesystem::path usual =
+      options.plugin_watcher ? "/var/lib/kubelet/plugins_registry" : "/var/lib/kubelet/device-plugins";
+  out.kubelet_directory = options.kubelet_directory.value_or(usual).relative_path();
   out.plugin_watcher = options.plugin_watcher;
   out.rules = std::move(*rules);
   out.cdi_names = options.cdi_names;

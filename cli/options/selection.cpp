@@ -234,12 +234,6 @@ void add(std::vector<vfio::PciAddress>& into, const vfio::PciAddress& address) {
   if (std::find(into.begin(), into.end(), address) == into.end()) into.push_back(address);
 }
 
-// True: no option but --all is given.
-bool leaves_nothing_out(const SelectionOptions& options) {
-  return options.devices.empty() && options.groups.empty() && options.with.empty() &&
-         given_filters(options.filter).empty();
-}
-
 /// `chosen`: the accelerators that meet the filter.
 void add_filtered(const std::vector<vfio::PciAddress>& chosen, const SelectionOptions& options,
                   const vfio::Inventory& inventory, const mdev::VgpuInventory& vgpus,
@@ -416,12 +410,13 @@ Result<ChosenUnits> select_recorded(const SelectionOptions& options, const vfio:
   for (const auto& [address, prior] : record.members) out.rules.named.insert(address);
   const auto recorded = recorded_accelerators(inventory, out.rules, record);
   out.request.accelerators = recorded;
-  if (!leaves_nothing_out(options)) {
+  const bool named = !options.devices.empty() || !options.groups.empty();
+  if (named || !options.with.empty() || !given_filters(options.filter).empty()) {
     auto chosen =
         select(options, inventory, out.rules, mdev::VgpuInventory{}, record, names, vfio::Direction::back);
     if (!chosen) return chosen;
     out.request = std::move(chosen->request);
-    if (options.devices.empty() && options.groups.empty()) {
+    if (!named) {
       std::erase_if(out.request.accelerators, [&](const vfio::PciAddress& address) {
         return std::ranges::find(recorded, address) == recorded.end();
       });

@@ -34,13 +34,6 @@ std::optional<std::string> unread_word(const CLI::App& app, std::span<char* cons
   return found == words.end() ? std::nullopt : std::optional<std::string>(*found);
 }
 
-std::string meant_verb(const std::string& word, const std::vector<std::string>& verbs,
-                       const HelpFrame& frame) {
-  const auto known = std::ranges::find(frame.other_words, std::string_view(word), &OtherWord::word);
-  return known == frame.other_words.end() ? did_you_mean(word, verbs)
-                                          : fmt::format("; did you mean '{}'?", known->verb);
-}
-
 // A folder that has the name of a verb is most likely that verb, behind an option without its value.
 std::optional<std::string> swallowed_verb(const CLI::App& app) {
   const CLI::Option* const root = app.get_option_no_throw("--host-root");
@@ -74,8 +67,10 @@ std::string of_a_missing_part(const CLI::App& app, const CLI::App& at, const CLI
   }
   if (unread && lacks_verb) {
     const std::string path = path_of(at);
+    const auto other = std::ranges::find(frame.other_words, std::string_view(*unread), &OtherWord::word);
     return fmt::format("there is no verb '{}'{}", path.empty() ? *unread : path + " " + *unread,
-                       meant_verb(*unread, verbs, frame));
+                       other == frame.other_words.end() ? did_you_mean(*unread, verbs)
+                                                        : fmt::format("; did you mean '{}'?", other->verb));
   }
   if (lacks_verb) return swallowed_verb(app).value_or("a verb is missing");
   if (const auto missing = missing_positional(at)) return *missing;
@@ -124,14 +119,6 @@ std::string of_a_value(const CLI::App& app, const CLI::App& at, std::string text
   return text;
 }
 
-std::string message_of(const CLI::App& app, const CLI::App& at, const CLI::ParseError& error,
-                       const std::optional<std::string>& unread, const HelpFrame& frame) {
-  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
-  if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr)
-    return of_a_missing_part(app, at, error, unread, frame);
-  return of_a_value(app, at, error.what());
-}
-
 }  // namespace
 
 Error usage_fault(const CLI::App& app, const CLI::ParseError& error, std::span<char* const> words,
@@ -147,7 +134,11 @@ Error usage_fault(const CLI::App& app, const CLI::ParseError& error, std::span<c
             .message = fmt::format("`{}{}{} {}` was removed", frame.program, path.empty() ? "" : " ", path,
                                    former->word),
             .hint = std::string(former->instead)};
-  const std::string message = message_of(app, at, error, unread, frame);
+
+  const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr ||
+                     dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  const std::string message =
+      lacks ? of_a_missing_part(app, at, error, unread, frame) : of_a_value(app, at, error.what());
   std::string hint =
       fmt::format("`{}{}{} --help` lists what there is", frame.program, path.empty() ? "" : " ", path);
   const auto example = std::ranges::find(frame.examples, std::string_view(path), &Example::command);

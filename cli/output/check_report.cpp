@@ -22,11 +22,6 @@ constexpr std::size_t kIndent = 2;
 constexpr std::size_t kBelow = kIndent + kVerdict + 2;  // where the reason and the fix begin
 constexpr std::size_t kLeast = 24;                      // columns of a wrapped text
 
-Tint tint_of(Verdict verdict) {
-  if (verdict == Verdict::pass) return Tint::good;
-  return verdict == Verdict::fail ? Tint::bad : Tint::attention;
-}
-
 /// Adds `text` behind `head`, which takes `start` columns. Further lines begin below the text.
 void add(std::string& out, const std::string& head, std::size_t start, const std::string& text,
          const TextOutput& output) {
@@ -40,7 +35,10 @@ void add(std::string& out, const std::string& head, std::size_t start, const std
 void add(std::string& out, const Check& check, const std::vector<std::string>& others, std::size_t id_width,
          const TextOutput& output) {
   const std::string verdict(text(check.verdict));
-  const std::string head = std::string(kIndent, ' ') + tinted(output, tint_of(check.verdict), verdict) +
+  const Tint tint = check.verdict == Verdict::pass   ? Tint::good
+                    : check.verdict == Verdict::fail ? Tint::bad
+                                                     : Tint::attention;
+  const std::string head = std::string(kIndent, ' ') + tinted(output, tint, verdict) +
                            std::string(kVerdict - verdict.size() + 2, ' ') + padded(check.id, id_width + 2);
   add(out, head, kBelow + id_width + 2, check.found, output);
   if (check.verdict == Verdict::pass) return;
@@ -50,10 +48,6 @@ void add(std::string& out, const Check& check, const std::vector<std::string>& o
   if (!check.fix.empty()) add(out, below + "fix: ", kBelow + kWord, check.fix, output);
   if (!others.empty())
     add(out, below + "also: ", kBelow + kWord + 1, fmt::format("{}", fmt::join(others, ", ")), output);
-}
-
-bool is_about_a_gpu(const CheckReport& report, const Check& check) {
-  return std::ranges::find(report.gpus, check.subject) != report.gpus.end();
 }
 
 /// The same text for GPUs with the same finding, whose own addresses it may name.
@@ -94,8 +88,8 @@ void add(std::string& out, const CheckReport& report, const std::function<std::s
   for (const Check& check : report.checks) {
     if (!all && check.verdict == Verdict::pass) continue;
     id_width = std::max(id_width, check.id.size());
-    if (check.verdict != Verdict::pass && is_about_a_gpu(report, check))
-      subjects[finding(check)].push_back(check.subject);
+    const bool of_a_gpu = std::ranges::find(report.gpus, check.subject) != report.gpus.end();
+    if (check.verdict != Verdict::pass && of_a_gpu) subjects[finding(check)].push_back(check.subject);
   }
   std::string subject;
   for (const Check& check : report.checks) {

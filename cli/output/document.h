@@ -17,14 +17,6 @@
 
 namespace ferry::cli {
 
-/// A verb's output in both forms, and its exit status.
-struct VerbOutput {  // NOLINT(bugprone-exception-escape): JSON is moved, which throws nothing
-  nlohmann::json document;
-  std::string text;  ///< for people, whole lines
-  ExitStatus status = ExitStatus::done;
-  bool tinted = false;  ///< `text` has escapes of tinted() (text_output.h) alone, which disarms others
-};
-
 /// The form that the session asks for: `document` as JSON or YAML, or `text`.
 std::string printed(const Session& session, const VerbOutput& shown);
 

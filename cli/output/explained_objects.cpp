@@ -85,24 +85,6 @@ void add_objections(const host::AcceleratorDescription& description, const std::
   }
 }
 
-void add_condition(Explanation& out, policy::Mode mode, const host::Condition& condition) {
-  out.add("state", fmt::format("{}, {}", text(mode), condition.word), tint_of(condition.health));
-  if (!condition.reason.empty()) out.add("state", condition.reason);
-  if (!condition.hint.empty()) out.add("state", "hint: " + condition.hint, Tint::dim);
-}
-
-/// Every reason of the judgement that the state above does not name.
-void add_findings(Explanation& out, const host::AcceleratorDescription& description) {
-  for (const vfio::Finding& finding : description.findings) {
-    if (description.condition.reason.find(finding.text) != std::string::npos || finding.user) continue;
-    const bool seen = finding.answer == vfio::Answer::yes;
-    out.add(
-        "findings",
-        fmt::format("{}{}: {}", vfio::rule(finding.rule).name, seen ? "" : " (not looked at)", finding.text),
-        seen ? Tint::attention : Tint::dim);
-  }
-}
-
 void add_vgpus(Explanation& out, const host::AcceleratorDescription& description) {
   for (const host::VgpuDescription& vgpu : description.vgpus) {
     std::vector<std::string> users;
@@ -115,16 +97,6 @@ void add_vgpus(Explanation& out, const host::AcceleratorDescription& description
   out.add("vGPUs", description.framework->makes_vgpus() && obstacle.empty()
                        ? fmt::format("none made ({})", description.framework->name())
                        : "none" + (obstacle.empty() ? "" : ": " + obstacle));
-}
-
-void add_facts(Explanation& out, const vfio::DeviceFacts& facts) {
-  if (ExplanationLine link = link_line(facts.link); !link.text.empty()) out.lines.push_back(std::move(link));
-  if (facts.power.state)
-    out.add("power", *facts.power.state +
-                         (facts.power.runtime_status ? ", " + *facts.power.runtime_status : std::string()));
-  if (facts.reset.methods)
-    out.add("reset", facts.reset.methods->empty() ? "no method is enabled"
-                                                  : fmt::format("{}", fmt::join(*facts.reset.methods, ", ")));
 }
 
 void add_registers(Explanation& out, const api::ReportedRegisters& registers) {
@@ -206,11 +178,32 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
 Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
   Explanation out{.title = fmt::format("{}  {} ({})", description.address().text(), description.model,
                                        description.function.ids())};
-  add_condition(out, description.mode, description.condition);
-  add_findings(out, description);
+  const host::Condition& condition = description.condition;
+  out.add("state", fmt::format("{}, {}", text(description.mode), condition.word), tint_of(condition.health));
+  if (!condition.reason.empty()) out.add("state", condition.reason);
+  if (!condition.hint.empty()) out.add("state", "hint: " + condition.hint, Tint::dim);
+
+  // Every reason of the judgement that the state does not name.
+  for (const vfio::Finding& finding : description.findings) {
+    if (condition.reason.find(finding.text) != std::string::npos || finding.user) continue;
+    const bool seen = finding.answer == vfio::Answer::yes;
+    out.add(
+        "findings",
+        fmt::format("{}{}: {}", vfio::rule(finding.rule).name, seen ? "" : " (not looked at)", finding.text),
+        seen ? Tint::attention : Tint::dim);
+  }
+
   add_place(out, inputs, description.function);
   add_group(out, inputs, description.function);
-  if (description.facts) add_facts(out, *description.facts);
+  const vfio::DeviceFacts facts = description.facts.value_or(vfio::DeviceFacts{});
+  if (ExplanationLine link = link_line(facts.link); !link.text.empty()) out.lines.push_back(std::move(link));
+  if (facts.power.state)
+    out.add("power", *facts.power.state +
+                         (facts.power.runtime_status ? ", " + *facts.power.runtime_status : std::string()));
+  if (facts.reset.methods)
+    out.add("reset", facts.reset.methods->empty() ? "no method is enabled"
+                                                  : fmt::format("{}", fmt::join(*facts.reset.methods, ", ")));
+
   if (description.status && description.status->registers) add_registers(out, *description.status->registers);
   add_mode(out, inputs, description);
   add_vgpus(out, description);
@@ -235,17 +228,6 @@ std::string relation(const host::AcceleratorDescription& gpu, const vfio::PciFun
   if (vfio::is_companion(gpu.function, function)) return "of the same card as " + gpu.address().text();
   if (gpu.address().same_slot(function.address)) return "in the same slot as " + gpu.address().text();
   return "of the same IOMMU group as " + gpu.address().text();
-}
-
-std::string by_name_text(const host::NamedDescription& description) {
-  return fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
-                     description.model.empty() ? description.function.ids() : description.model);
-}
-
-std::string virtual_function_text(const host::NamedDescription& physical) {
-  return fmt::format("a virtual function of {} ({}): it is passed through whole, once a vfio driver has it",
-                     physical.function.address.text(),
-                     physical.model.empty() ? physical.function.ids() : physical.model);
 }
 
 }  // namespace
@@ -283,10 +265,18 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
   const host::NamedDescription* physical =
       inputs.description.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;
-  out.add("is", is_vf              ? virtual_function_text(*physical)
-                : named != nullptr ? by_name_text(*named)
-                : gpu == nullptr   ? "no accelerator, and no part of one: Ferry never changes it"
-                                   : fmt::format("{} ({})", relation(*gpu, function), gpu->model));
+  std::string is = "no accelerator, and no part of one: Ferry never changes it";
+  if (is_vf)
+    is = fmt::format("a virtual function of {} ({}): it is passed through whole, once a vfio driver has it",
+                     physical->function.address.text(),
+                     physical->model.empty() ? physical->function.ids() : physical->model);
+  else if (named != nullptr)
+    is = fmt::format("{}: counted only where it is named, not by `--all` or `devices: all`",
+                     named->model.empty() ? named->function.ids() : named->model);
+  else if (gpu != nullptr)
+    is = fmt::format("{} ({})", relation(*gpu, function), gpu->model);
+  out.add("is", std::move(is));
+
   add_place(out, inputs, function);
   add_group(out, inputs, function);
   if (gpu != nullptr && function.physical_function) {
@@ -366,17 +356,6 @@ std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::Advert
   return std::nullopt;
 }
 
-namespace {
-
-// Empty: the device is not on this host.
-std::string name_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
-  const auto subject = subject_of(inputs, device);
-  if (!subject) return {};
-  return subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
-}
-
-}  // namespace
-
 Explanation of_resource(const ExplainInputs& inputs, const std::string& resource) {
   const auto devices = devices_of(inputs, resource);
   const auto taken = std::ranges::count_if(devices, &api::AdvertisedDevice::allocated);
@@ -393,7 +372,9 @@ Explanation of_resource(const ExplainInputs& inputs, const std::string& resource
     out.add("state", "allocated to no further pod now: " + why, Tint::attention);
   std::string known;  // a name that may be asked for next
   for (const api::AdvertisedDevice& device : devices) {
-    const std::string name = name_of(inputs, device);
+    const auto subject = subject_of(inputs, device);
+    std::string name;  // empty: the device is not on this host
+    if (subject) name = subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
     if (known.empty()) known = name;
     std::string line = device.id;
     if (!name.empty() && name != device.id) line += fmt::format(" ({})", name);

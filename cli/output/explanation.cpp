@@ -43,14 +43,6 @@ json place_document(const ExplainInputs& inputs, const vfio::PciAddress& address
   return {{"slot", or_null(slot)}, {"above", place->second.above}};
 }
 
-json lines_document(const Explanation& explanation) {
-  json out = json::object();
-  for (const ExplanationLine& line : explanation.lines) out[line.label].push_back(line.text);
-  // Readers of the document find the list where there is no way, too.
-  if (!out.contains("to change")) out["to change"] = json::array();
-  return out;
-}
-
 }  // namespace
 
 void Explanation::add(const std::string& label, std::string text, Tint tint) {
@@ -146,7 +138,10 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
       break;
     }
   }
-  out["description"] = lines_document(explanation_of(inputs, subject));
+  // Readers of the document find the list where there is no way, too.
+  out["description"]["to change"] = json::array();
+  const Explanation explanation = explanation_of(inputs, subject);
+  for (const ExplanationLine& line : explanation.lines) out["description"][line.label].push_back(line.text);
   return out;
 }
 

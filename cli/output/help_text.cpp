@@ -7,7 +7,6 @@
 #include <iostream>
 #include <set>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -39,18 +38,14 @@ std::string right_of(const OptionModel& option) {
   return option.description + (more.empty() ? "" : fmt::format(" ({})", fmt::join(more, "; ")));
 }
 
-bool is_at_or_below(std::string_view command, const std::string& words) {
-  return command == words || command.starts_with(words + " ");
-}
-
 std::vector<Example> examples_of(const std::string& path, std::span<const Example> all) {
   std::vector<Example> out;
   std::set<std::string_view> seen;  // the first words of commands
   for (const Example& example : all) {
     const std::string_view first = example.command.substr(0, example.command.find(' '));
     if (path.empty() && out.size() == kMostOfAll) break;
-    if (path.empty() ? seen.insert(first).second : is_at_or_below(example.command, path))
-      out.push_back(example);
+    const bool is_below = example.command == path || example.command.starts_with(path + " ");
+    if (path.empty() ? seen.insert(first).second : is_below) out.push_back(example);
   }
   return out;
 }

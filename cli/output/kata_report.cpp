@@ -97,19 +97,6 @@ std::vector<std::string> all_notes(const kata::KataChange& report) {
   return out;
 }
 
-/// "kata-gpu runs as root on the host: /opt/kata/bin/containerd-shim-kata-v2, /opt/kata/bin/qemu"
-std::string programs_line(const kata::KataClassSetup& setup) {
-  std::string line = fmt::format("{} runs as root on the host: {}", setup.name, setup.shim.string());
-  for (const auto& program : setup.programs) line += ", " + visible_line(program.string());
-  return line + (setup.artifact ? "\n" : ", and what its artifact names\n");
-}
-
-/// "sha256:0123456789ab"
-std::string short_digest(const kata::Artifact& artifact) {
-  constexpr std::size_t kEnough = 19;
-  return artifact.digest.empty() ? artifact.url : artifact.digest.substr(0, kEnough);
-}
-
 std::string ending(const kata::KataChange& report) {
   if (report.refusal) return "would be refused: " + error_lines(*report.refusal, "");
   if (!report.outcome) {
@@ -125,6 +112,41 @@ std::string ending(const kata::KataChange& report) {
   return outcome.acted ? fmt::format("{} has read its files; its handlers match the class file\n",
                                      report.runtime.text())
                        : fmt::format("{}: its handlers match the class file\n", report.runtime.text());
+}
+
+std::string text_of(const Session& session, const kata::KataChange& report) {
+  constexpr std::size_t kShortDigest = 19;  // "sha256:0123456789ab"
+  std::string out =
+      fmt::format("{}, {}\n", report.runtime.text(), report.runtime.place.configuration.string());
+  Table table({"HANDLER", "CLASS", "ARTIFACT", "SHIM"});
+  for (const kata::KataClassSetup& setup : report.setup.classes) {
+    std::string artifact = "to be fetched";
+    if (setup.artifact)
+      artifact = setup.artifact->digest.empty() ? setup.artifact->url
+                                                : setup.artifact->digest.substr(0, kShortDigest);
+    for (const std::string& handler : setup.handlers)
+      table.add({handler, setup.name, artifact, setup.shim.string()});
+  }
+  if (!report.setup.classes.empty()) out += table.text();
+
+  // "kata-gpu runs as root on the host: /opt/kata/bin/containerd-shim-kata-v2, /opt/kata/bin/qemu"
+  for (const kata::KataClassSetup& setup : report.setup.classes) {
+    out += fmt::format("{} runs as root on the host: {}", setup.name, setup.shim.string());
+    for (const auto& program : setup.programs) out += ", " + visible_line(program.string());
+    out += setup.artifact ? "\n" : ", and what its artifact names\n";
+  }
+
+  for (const kata::RefusedClass& refused : report.setup.refused)
+    out += fmt::format("{}: refused: {}\n", refused.name, refused.why.message);
+  for (const std::string& name : report.plan.leaving) out += fmt::format("leaves: {}\n", name);
+  if (!report.outcome)
+    for (const kata::FileChange& change : all_files(report))
+      out += unified_diff(change.path.string(), change.before, change.after);
+  if (session.explain)
+    for (const kata::FileChange& change : all_files(report))
+      out += fmt::format("{}  because: {}\n", change.path.string(), reason_of(report, change));
+  for (const std::string& note : all_notes(report)) out += fmt::format("note: {}\n", note);
+  return out + ending(report);
 }
 
 }  // namespace
@@ -156,31 +178,7 @@ VerbOutput show(const Session& session, const kata::KataChange& report) {
     if (report.outcome->unverified) out.document["unproven"] = *report.outcome->unverified;
   }
 
-  out.text = fmt::format("{}, {}\n", report.runtime.text(), report.runtime.place.configuration.string());
-  if (!report.setup.classes.empty()) {
-    Table table({"HANDLER", "CLASS", "ARTIFACT", "SHIM"});
-    for (const kata::KataClassSetup& setup : report.setup.classes) {
-      for (const std::string& handler : setup.handlers) {
-        table.add({handler, setup.name, setup.artifact ? short_digest(*setup.artifact) : "to be fetched",
-                   setup.shim.string()});
-      }
-    }
-    out.text += table.text();
-  }
-  for (const kata::KataClassSetup& setup : report.setup.classes) out.text += programs_line(setup);
-  for (const kata::RefusedClass& refused : report.setup.refused)
-    out.text += fmt::format("{}: refused: {}\n", refused.name, refused.why.message);
-  for (const std::string& name : report.plan.leaving) out.text += fmt::format("leaves: {}\n", name);
-  if (!report.outcome) {
-    for (const kata::FileChange& change : all_files(report))
-      out.text += unified_diff(change.path.string(), change.before, change.after);
-  }
-  if (session.explain) {
-    for (const kata::FileChange& change : all_files(report))
-      out.text += fmt::format("{}  because: {}\n", change.path.string(), reason_of(report, change));
-  }
-  for (const std::string& note : all_notes(report)) out.text += fmt::format("note: {}\n", note);
-  out.text += ending(report);
+  out.text = text_of(session, report);
   return out;
 }
 

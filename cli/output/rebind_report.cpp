@@ -20,16 +20,6 @@ std::string_view text(vfio::RebindResult::Status status) {
   return word_for(kWords, status, "unknown");
 }
 
-ExitStatus exit_status_of(vfio::RebindResult::Status status) {
-  if (status == vfio::RebindResult::Status::refused) return ExitStatus::refused;
-  return status == vfio::RebindResult::Status::failed ? ExitStatus::failed : ExitStatus::done;
-}
-
-std::string groups_text(const std::vector<std::uint32_t>& groups) {
-  if (groups.empty()) return "no group";
-  return fmt::format("{} {}", groups.size() == 1 ? "group" : "groups", fmt::join(groups, ", "));
-}
-
 json to_json(const vfio::Rebind& rebind) {
   json members = json::array();
   for (const vfio::Member& member : rebind.members) {
@@ -62,21 +52,6 @@ std::string rebind_lines(const vfio::Rebind& rebind, bool with_steps, bool expla
   return out;
 }
 
-std::string refusal_lines(const vfio::Refusal& refusal) {
-  std::string out;
-  for (const std::string& reason : refusal.reasons) out += "  " + reason + "\n";
-  if (!refusal.hint.empty()) out += "  hint: " + refusal.hint + "\n";
-  return out;
-}
-
-std::string kernels_view(const vfio::Refusal& refusal) {
-  if (refusal.groups.empty()) return {};
-  if (refusal.blockers->empty())
-    return "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
-  return fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
-                     join(*refusal.blockers));
-}
-
 /// Collects the output about several units.
 class Report {
  public:
@@ -88,7 +63,10 @@ class Report {
   }
   void add(std::string_view status, const std::vector<vfio::PciAddress>& devices,
            const std::vector<std::uint32_t>& groups, const std::string& lines, json more) {
-    text_ += fmt::format("{} ({}): {}\n{}", join(devices), groups_text(groups), status, lines);
+    const std::string where = groups.empty() ? "no group"
+                                             : fmt::format("{} {}", groups.size() == 1 ? "group" : "groups",
+                                                           fmt::join(groups, ", "));
+    text_ += fmt::format("{} ({}): {}\n{}", join(devices), where, status, lines);
     more["status"] = status;
     more["devices"] = ferry::cli::to_json(devices);
     more["groups"] = groups;
@@ -99,13 +77,21 @@ class Report {
                  {"hint", refusal.hint},
                  {"group_viable", nullptr},
                  {"group_blockers", nullptr}};
+    std::string lines;
+    for (const std::string& reason : refusal.reasons) lines += "  " + reason + "\n";
+    if (!refusal.hint.empty()) lines += "  hint: " + refusal.hint + "\n";
+
     // The kernel's answer stands beside Ferry's reasons: the kernel may let a VM have a group that Ferry
     // refuses.
-    std::string lines = refusal_lines(refusal);
     if (refusal.blockers) {
-      more["group_viable"] = !refusal.groups.empty() && refusal.blockers->empty();
+      const bool viable = !refusal.groups.empty() && refusal.blockers->empty();
+      more["group_viable"] = viable;
       more["group_blockers"] = ferry::cli::to_json(*refusal.blockers);
-      lines += kernels_view(refusal);
+      if (viable)
+        lines += "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
+      else if (!refusal.groups.empty())
+        lines += fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
+                             join(*refusal.blockers));
     }
     add("refused", refusal.devices, refusal.groups, lines, std::move(more));
   }
@@ -119,12 +105,11 @@ class Report {
     tail_ += "failed: " + error_lines(error, "");
     errors_.push_back(ferry::cli::to_json(error));
   }
-  void took(std::chrono::nanoseconds applied) { applied_ = std::chrono::duration<double>(applied).count(); }
-  VerbOutput shown(vfio::Direction direction, ExitStatus status) {
+  VerbOutput shown(vfio::Direction direction, ExitStatus status, std::chrono::nanoseconds applied = {}) {
     if (results_.empty()) text_ += "nothing to do\n";
     return {.document = {{"direction", direction == vfio::Direction::to_vfio ? "to_vfio" : "back"},
                          {"dry_run", session_.dry_run},
-                         {"applied_seconds", applied_},
+                         {"applied_seconds", std::chrono::duration<double>(applied).count()},
                          {"results", results_},
                          {"skipped", skipped_},
                          {"notes", notes_},
@@ -141,7 +126,6 @@ class Report {
   json skipped_ = json::array();
   json notes_ = json::array();
   json errors_ = json::array();
-  double applied_ = 0;
 };
 
 }  // namespace
@@ -164,11 +148,12 @@ VerbOutput show_rebinds(const Session& session, const vfio::RebindOutcome& outco
   Report report(session, skipped);
   ExitStatus status = ExitStatus::done;
   for (const vfio::RebindResult& result : outcome.results) {
-    status = worse(status, exit_status_of(result.status));
     if (result.status == vfio::RebindResult::Status::refused) {
+      status = worse(status, ExitStatus::refused);
       report.refuse(result.refusal);
       continue;
     }
+    if (result.status == vfio::RebindResult::Status::failed) status = worse(status, ExitStatus::failed);
     std::string lines = rebind_lines(result.rebind, session.explain, session.explain);
     json more = to_json(result.rebind);
     if (result.error) {
@@ -178,12 +163,11 @@ VerbOutput show_rebinds(const Session& session, const vfio::RebindOutcome& outco
     report.add(text(result.status), result.devices, result.rebind.groups, lines, std::move(more));
   }
   report.note(outcome.notes);
-  report.took(outcome.applied);
   for (const Error& error : outcome.errors) {
     status = worse(status, ExitStatus::failed);
     report.fail(error);
   }
-  return report.shown(direction, status);
+  return report.shown(direction, status, outcome.applied);
 }
 
 }  // namespace ferry::cli

@@ -47,7 +47,7 @@ json to_json(const vfio::Finding& finding) {
           {"advice", reported.advice}};
 }
 
-json status_of(const api::AcceleratorStatus& status) {
+json to_json(const api::AcceleratorStatus& status) {
   return {{"mode", status.desired ? json(std::string(text(*status.desired))) : json(nullptr)},
           {"allocation", std::string(text(status.allocation))},
           {"state", std::string(text(status.state))},
@@ -106,7 +106,7 @@ json to_json(const host::AcceleratorDescription& description) {
   entry["users"] = list_of(description.users);
   entry["advertised"] = list_of(description.advertised_as);
   entry["not_advertised"] = or_null(description.not_advertised);
-  entry["desired"] = description.status ? status_of(*description.status) : json(nullptr);
+  entry["desired"] = description.status ? to_json(*description.status) : json(nullptr);
   entry["registers"] = nullptr;
   if (description.status && description.status->registers) {
     entry["registers"] = json(written_fields(description.status->registers->facts));

@@ -88,28 +88,6 @@ std::string driver_text(const vfio::PciFunction& function) {
   return function.driver.value_or("none");
 }
 
-// "16.0 GT/s x16", without what it could be.
-std::string link_of(const host::AcceleratorDescription& description) {
-  if (!description.facts) return {};
-  const std::string line = link_line(description.facts->link).text;
-  return line.substr(0, line.find_first_of(",:("));
-}
-
-std::string resources_of(const host::AcceleratorDescription& description) {
-  std::set<std::string> names;
-  for (const api::AdvertisedDevice& one : description.advertised_as) names.insert(one.resource);
-  for (const host::VgpuDescription& vgpu : description.vgpus)
-    for (const api::AdvertisedDevice& one : vgpu.advertised_as) names.insert(one.resource);
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-/// The desired mode; "dra" for a GPU of DRA, whose claims decide.
-std::string desired_text(const host::AcceleratorDescription& description) {
-  if (!description.status) return {};
-  if (description.status->desired) return std::string(text(*description.status->desired));
-  return description.status->allocation == api::Allocation::dra ? "dra" : "";
-}
-
 enum class Models { whole, short_names };
 
 /// The accelerators, those of a group together.
@@ -147,13 +125,28 @@ class AcceleratorTable {
     return row;
   }
   void add(const host::AcceleratorDescription& gpu, const std::string& branch, const std::string& group) {
+    // "16.0 GT/s x16", without what it could be.
+    std::string link = gpu.facts ? link_line(gpu.facts->link).text : "";
+    link = link.substr(0, link.find_first_of(",:("));
+    std::string desired;
+    if (gpu.status && gpu.status->desired)
+      desired = text(*gpu.status->desired);
+    else if (gpu.status && gpu.status->allocation == api::Allocation::dra)
+      desired = "dra";  // its claims decide
+    std::set<std::string> resources;
+    for (const api::AdvertisedDevice& one : gpu.advertised_as) resources.insert(one.resource);
+    for (const host::VgpuDescription& vgpu : gpu.vgpus)
+      for (const api::AdvertisedDevice& one : vgpu.advertised_as) resources.insert(one.resource);
+
     const auto& numa = gpu.function.numa_node;
-    const auto row = shown(
-        {branch + gpu.address().text(), models_ == Models::whole ? gpu.model : policy::short_model(gpu.model),
-         group, numa ? std::to_string(*numa) : "", link_of(gpu), driver_text(gpu.function),
-         std::string(text(gpu.mode)), desired_text(gpu), resources_of(gpu), gpu.condition.word});
+    const auto row = shown({branch + gpu.address().text(),
+                            models_ == Models::whole ? gpu.model : policy::short_model(gpu.model), group,
+                            numa ? std::to_string(*numa) : "", link, driver_text(gpu.function),
+                            std::string(text(gpu.mode)), desired,
+                            fmt::format("{}", fmt::join(resources, ", ")), gpu.condition.word});
     table_.add(row);
     table_.tint(row.size() - 1, tint_of(gpu.condition.health));
+
     add_condition(gpu, node_, table_);
     if (auto other = vfio::override_of_another_driver(gpu.function))
       table_.note(std::move(*other), Tint::dim);
@@ -175,12 +168,6 @@ class AcceleratorTable {
   const Models models_;
   Table table_;
 };
-
-std::string table_text(const host::NodeDescription& node, const TextOutput& output, bool wide) {
-  const Table table = AcceleratorTable(node, wide, Models::whole).table();
-  const bool fits = !output.columns || table.width() <= *output.columns;
-  return (fits ? table : AcceleratorTable(node, wide, Models::short_names).table()).text(output);
-}
 
 Tint tint_of(api::NodePhase phase) {
   if (phase == api::NodePhase::blocked || phase == api::NodePhase::failed) return Tint::bad;
@@ -220,16 +207,6 @@ std::string age_text(const std::optional<std::chrono::seconds>& age) {
   return hours < 2 * kHoursOfDay ? counted(hours, "hour") : counted(hours / kHoursOfDay, "day");
 }
 
-/// A failure that no hostd retries, with its age; empty: hostd runs, or there is no failure.
-std::string stale_failure(const host::NodeDescription& description) {
-  const bool fault =
-      description.phase == api::NodePhase::failed || description.phase == api::NodePhase::blocked;
-  if (!fault || description.hostd_runs) return {};
-  const std::string age = age_text(description.status_age);
-  return fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd --once` does",
-                     age.empty() ? "" : fmt::format("that was {} ago: ", age));
-}
-
 // "policy mixed (label gpu-ferry.io/policy=mixed): ready"
 std::string policy_lines(const host::NodeDescription& description, const TextOutput& output) {
   if (!description.phase || (!description.desired && !description.error)) return {};
@@ -242,9 +219,16 @@ std::string policy_lines(const host::NodeDescription& description, const TextOut
   std::string out = tinted_lines(output, tint_of(*description.phase), line);
   if (description.error && !description.error->hint.empty())
     out += tinted_lines(output, Tint::plain, "hint: " + description.error->hint);
-  if (const std::string stale = stale_failure(description); !stale.empty())
-    out += tinted_lines(output, Tint::plain, stale);
-  return out;
+
+  const bool fault =
+      description.phase == api::NodePhase::failed || description.phase == api::NodePhase::blocked;
+  if (!fault || description.hostd_runs) return out;
+  const std::string age = age_text(description.status_age);
+  return out +
+         tinted_lines(output, Tint::plain,
+                      fmt::format("{}ferry hostd does not run, so nothing has looked again; `ferry hostd "
+                                  "--once` does",
+                                  age.empty() ? "" : fmt::format("that was {} ago: ", age)));
 }
 
 }  // namespace
@@ -260,10 +244,16 @@ std::string who(const vfio::DeviceUser& user) {
 }
 
 std::string status_text(const host::NodeDescription& description, const TextOutput& output, bool wide) {
-  std::string out = !description.accelerators.empty() ? table_text(description, output, wide)
-                    : description.by_name.empty()
-                        ? "no accelerators on this host\n"
-                        : fmt::format("no accelerators of {} on this host\n", description.whose);
+  std::string out;
+  if (!description.accelerators.empty()) {
+    const Table table = AcceleratorTable(description, wide, Models::whole).table();
+    const bool fits = !output.columns || table.width() <= *output.columns;
+    out = (fits ? table : AcceleratorTable(description, wide, Models::short_names).table()).text(output);
+  } else {
+    out = description.by_name.empty()
+              ? "no accelerators on this host\n"
+              : fmt::format("no accelerators of {} on this host\n", description.whose);
+  }
   out += by_name_lines(description, output);
   out += policy_lines(description, output);
   if (description.no_iommu) {

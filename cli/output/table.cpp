@@ -21,16 +21,6 @@ std::size_t total(const std::vector<std::size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
 }
 
-std::vector<std::size_t> fitted(std::vector<std::size_t> widths, std::optional<std::size_t> columns) {
-  if (!columns) return widths;
-  while (total(widths) > *columns) {
-    const auto widest = std::ranges::max_element(widths);
-    if (*widest <= kLeastWidth) break;
-    --*widest;
-  }
-  return widths;
-}
-
 std::vector<std::string> lines_of(const std::string& cell, std::size_t width) {
   std::vector<std::string> out;
   for (const std::string& line : words_between(cell, '\n')) {
@@ -106,7 +96,13 @@ void Table::draw(const Row& row, const std::vector<std::size_t>& widths, const T
 }
 
 std::string Table::text(const TextOutput& output) const {
-  const std::vector<std::size_t> widths = fitted(natural_widths(), output.columns);
+  std::vector<std::size_t> widths = natural_widths();
+  while (output.columns && total(widths) > *output.columns) {
+    const auto widest = std::ranges::max_element(widths);
+    if (*widest <= kLeastWidth) break;
+    --*widest;
+  }
+
   std::string out;
   for (const Row& row : rows_) {
     const bool is_heading = &row == &rows_.front();

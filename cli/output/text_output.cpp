@@ -29,27 +29,6 @@ std::optional<std::size_t> columns_of(const winsize& size, bool terminal, const 
   return size.ws_col > 0 ? size.ws_col : kUsual;
 }
 
-std::string_view code_of(Tint tint) {
-  constexpr Words<Tint, 6> kWords = {{{"", Tint::plain},
-                                      {"1", Tint::heading},
-                                      {"2", Tint::dim},
-                                      {"32", Tint::good},
-                                      {"33", Tint::attention},
-                                      {"31", Tint::bad}}};
-  return word_for(kWords, tint);
-}
-
-// The offset after the first `width` characters.
-std::size_t end_of_columns(std::string_view text, std::size_t width) {
-  std::size_t end = 0;
-  for (std::size_t taken = 0; end < text.size(); ++end) {
-    if (continues(text[end])) continue;
-    if (taken == width) break;
-    ++taken;
-  }
-  return end;
-}
-
 }  // namespace
 
 TextOutput text_output_of(std::FILE* out, const Environment& environment, ColourChoice colours) {
@@ -65,9 +44,15 @@ TextOutput text_output_of(std::FILE* out, const Environment& environment, Colour
 }
 
 std::string tinted(const TextOutput& output, Tint tint, std::string_view text) {
+  constexpr Words<Tint, 6> kCodes = {{{"", Tint::plain},
+                                      {"1", Tint::heading},
+                                      {"2", Tint::dim},
+                                      {"32", Tint::good},
+                                      {"33", Tint::attention},
+                                      {"31", Tint::bad}}};
   std::string shown = visible_line(text);
   if (!output.colour || tint == Tint::plain || shown.empty()) return shown;
-  return fmt::format("\033[{}m{}\033[0m", code_of(tint), shown);
+  return fmt::format("\033[{}m{}\033[0m", word_for(kCodes, tint), shown);
 }
 
 std::size_t width_of(std::string_view text) {
@@ -81,7 +66,12 @@ std::string padded(std::string text, std::size_t width) {
 }
 
 std::size_t end_of_part(std::string_view word, std::size_t width) {
-  const std::size_t end = end_of_columns(word, std::max<std::size_t>(width, 1));
+  std::size_t end = 0;  // behind the characters that fit
+  for (std::size_t taken = 0; end < word.size(); ++end) {
+    if (continues(word[end])) continue;
+    if (taken == std::max<std::size_t>(width, 1)) break;
+    ++taken;
+  }
   const auto found = word.substr(0, end).find_last_of("/._-");
   return found != std::string_view::npos && found > 0 ? found + 1 : end;
 }

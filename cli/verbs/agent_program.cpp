@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <system_error>
 #include <unistd.h>
-#include <utility>
 
 namespace ferry::cli {
 
@@ -22,10 +21,6 @@ Error become_program(const std::string& name, std::vector<std::string> arguments
   Error error = error_from_errno(failure ? failure.value() : errno, "start " + program.string());
   error.hint = "install the package ferry again: it has " + name + " in the same folder as ferry";
   return error;
-}
-
-Error become_agent_program(std::vector<std::string> arguments) {
-  return become_program("ferry-agent", std::move(arguments));
 }
 
 }  // namespace ferry::cli

@@ -8,10 +8,8 @@
 
 namespace ferry::cli {
 
-/// Execs the program of this name in this program's folder. Returns only if exec fails.
+/// Execs the program of this name in this program's folder: `ferry-agent` and `ferry-dra`, which talk to an
+/// API server (docs/adr/0015). Returns only if exec fails.
 Error become_program(const std::string& name, std::vector<std::string> arguments);
-
-/// Execs `ferry-agent`, which talks to an API server (docs/adr/0015).
-Error become_agent_program(std::vector<std::string> arguments);
 
 }  // namespace ferry::cli

@@ -55,15 +55,6 @@ Result<agent::NodeSnapshot> snapshot_of(const AgentOptions& options) {
   return snapshot;
 }
 
-/// Claims the agent's lock: a running agent would overwrite the files, and the GPUs would change twice.
-Result<InstanceLock> alone_on(HostFs& host) {
-  auto only = InstanceLock::claim(host, api::kAgentLock);
-  if (only || only.error().code != Errc::refused) return only;
-  return fail(
-      Errc::refused, fmt::format("/{}: a ferry agent serves this node", api::kAgentLock),
-      "change the Node's labels in the cluster, or stop that agent first; --dry-run looks all the same");
-}
-
 void add(agent::LabelChanges& all, const agent::LabelChanges& later) {
   for (const auto& [key, value] : later) all[key] = value;
 }
@@ -84,13 +75,6 @@ agent::ReconcileResult steps_of(agent::NodeSnapshot snapshot) {
   return all;
 }
 
-std::string_view kind_of(const agent::DesiredState& desired_state) {
-  using Kind = agent::DesiredState::Kind;
-  constexpr Words<Kind, 3> kWords = {
-      {{"policy", Kind::policy}, {"nothing", Kind::nothing}, {"standby", Kind::standby}}};
-  return word_for(kWords, desired_state.kind, "invalid");
-}
-
 std::string sentence(const agent::DesiredState& desired_state) {
   switch (desired_state.kind) {
     case agent::DesiredState::Kind::policy:
@@ -104,11 +88,6 @@ std::string sentence(const agent::DesiredState& desired_state) {
       break;
   }
   return "left as it is: what is asked for cannot be";
-}
-
-const char* action_on_desired(const agent::ReconcileResult& step) {
-  if (step.desired_file) return "written";
-  return step.remove_desired_file ? "removed" : "kept";
 }
 
 json to_json(const agent::LabelChanges& changes) {
@@ -143,9 +122,12 @@ const char* action_on_serving(const agent::ReconcileResult& step, const Written&
 
 json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResult& step,
                  const Written& written, bool dry_run) {
+  using Kind = agent::DesiredState::Kind;
+  constexpr Words<Kind, 3> kKinds = {
+      {{"policy", Kind::policy}, {"nothing", Kind::nothing}, {"standby", Kind::standby}}};
   const agent::DesiredState& desired_state = step.desired_state;
-  const bool policy = desired_state.kind == agent::DesiredState::Kind::policy;
-  const bool invalid = desired_state.kind == agent::DesiredState::Kind::invalid;
+  const bool policy = desired_state.kind == Kind::policy;
+  const bool invalid = desired_state.kind == Kind::invalid;
   json events = json::array();
   for (const agent::NodeEvent& event : step.events) {
     events.push_back({{"type", event.warning ? "Warning" : "Normal"},
@@ -153,10 +135,11 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
                       {"message", event.message}});
   }
   const json generation = step.desired_file ? json(step.desired_file->generation.value_or(0)) : json();
+  const char* const action = step.desired_file ? "written" : step.remove_desired_file ? "removed" : "kept";
   return {{"node", snapshot.node.name},
           {"dry_run", dry_run},
           {"desired_state",
-           {{"kind", kind_of(desired_state)},
+           {{"kind", word_for(kKinds, desired_state.kind, "invalid")},
             {"policy", policy ? json(desired_state.desired_policy.name) : json(nullptr)},
             {"source", policy ? json(desired_state.desired_policy.source) : json(nullptr)},
             {"reason", desired_state.reason},
@@ -168,9 +151,7 @@ json document_of(const agent::NodeSnapshot& snapshot, const agent::ReconcileResu
           {"annotations", to_json(step.annotations)},
           {"events", events},
           {"desired_file",
-           {{"path", std::string("/") + api::kDesiredFile},
-            {"action", action_on_desired(step)},
-            {"generation", generation}}},
+           {{"path", std::string("/") + api::kDesiredFile}, {"action", action}, {"generation", generation}}},
           {"serving_file",
            {{"path", std::string("/") + api::kServingFile}, {"action", action_on_serving(step, written)}}},
           {"node_feature", or_null(step.node_feature)}};
@@ -245,13 +226,20 @@ std::optional<Error> misuse(const Session& session, const AgentOptions& options)
 
 ExitStatus agent_verb(const Session& session, const AgentOptions& options) {
   if (const auto wrong = misuse(session, options)) return complain(*wrong);
-  if (!options.once) return complain(become_agent_program(options.words));
+  if (!options.once) return complain(become_program("ferry-agent", options.words));
   auto snapshot = snapshot_of(options);
   if (!snapshot) return complain(snapshot.error());
   std::optional<InstanceLock> only;
   if (!session.dry_run) {
     if (auto allowed = require_root(session); !allowed) return complain(allowed.error());
-    auto mine = alone_on(*session.host);
+    // A running agent would overwrite the files, and the GPUs would change twice.
+    auto mine = InstanceLock::claim(*session.host, api::kAgentLock);
+    if (!mine && mine.error().code == Errc::refused)
+      return complain(
+          {.code = make_error_code(Errc::refused),
+           .message = fmt::format("/{}: a ferry agent serves this node", api::kAgentLock),
+           .hint = "change the Node's labels in the cluster, or stop that agent first; --dry-run looks all "
+                   "the same"});
     if (!mine) return complain(mine.error());
     only = std::move(*mine);
   }

@@ -62,25 +62,6 @@ json document_of(const host::Claim& claim) {
           {"devices", std::move(devices)}};
 }
 
-/// "whole 0000:65:00.0, nvidia-1151 b7064fe1-..."
-std::string devices_text(const host::Claim& claim) {
-  std::string out;
-  for (const host::ClaimedDevice& device : claim.devices) {
-    const std::string id = id_of(device);
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", kind_of(device),
-                       id.empty() ? device.request.gpu.text() : id);
-  }
-  return out;
-}
-
-/// Errc::usage: the text cannot be a UID of Kubernetes.
-Result<> check_uid(const std::string& uid) {
-  const auto is_good = [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; };
-  if (!uid.empty() && uid.size() <= kLongestUid && std::ranges::all_of(uid, is_good)) return {};
-  return fail(Errc::usage, fmt::format("'{}' is not the UID of a ResourceClaim", visible_line(uid)),
-              "`ferry claims list` prints the UIDs");
-}
-
 /// Errc::refused: `ferry dra` runs and has the claim, or may have it, and would go on to hand its devices to
 /// pods.
 Result<> check_not_served(const Session& session, const std::string& uid) {
@@ -101,20 +82,15 @@ Result<> check_not_served(const Session& session, const std::string& uid) {
   return {};
 }
 
-VerbOutput unknown_claim(const std::string& uid) {
-  VerbOutput out;
-  out.document = {{"uid", uid}, {"outcome", "unknown"}, {"claim", json()}};
-  out.text = fmt::format("claim {} has no device of this host: there is nothing to release\n", uid);
-  return out;
-}
-
 VerbOutput released(const host::Claim& claim, bool dry_run) {
-  VerbOutput out;
-  out.document = {
-      {"uid", claim.uid}, {"outcome", dry_run ? "would release" : "released"}, {"claim", document_of(claim)}};
-  out.text = fmt::format("{}: {} {}\n", visible_line(claim.label()), dry_run ? "would release" : "released",
-                         devices_text(claim));
-  return out;
+  std::vector<std::string> devices;  // "whole 0000:65:00.0", "nvidia-1151 b7064fe1-..."
+  for (const host::ClaimedDevice& device : claim.devices) {
+    const std::string id = id_of(device);
+    devices.push_back(fmt::format("{} {}", kind_of(device), id.empty() ? device.request.gpu.text() : id));
+  }
+  const char* const outcome = dry_run ? "would release" : "released";
+  return {.document = {{"uid", claim.uid}, {"outcome", outcome}, {"claim", document_of(claim)}},
+          .text = fmt::format("{}: {} {}\n", visible_line(claim.label()), outcome, join(devices, ", "))};
 }
 
 }  // namespace
@@ -138,7 +114,11 @@ ExitStatus claims_list_verb(const Session& session) {
 }
 
 ExitStatus claims_release_verb(const Session& session, const std::string& uid) {
-  if (auto valid = check_uid(uid); !valid) return complain(valid.error());
+  const auto is_good = [](char c) { return is_alphanumeric(c) || c == '-' || c == '.' || c == '_'; };
+  if (uid.empty() || uid.size() > kLongestUid || !std::ranges::all_of(uid, is_good))
+    return complain({.code = make_error_code(Errc::usage),
+                     .message = fmt::format("'{}' is not the UID of a ResourceClaim", visible_line(uid)),
+                     .hint = "`ferry claims list` prints the UIDs"});
   if (auto root = require_root(session); !root) return complain(root.error());
   const FinishOnSignal finish;
   host::ClaimKeeper keeper(*session.host, hostd_probes(session),
@@ -147,7 +127,10 @@ ExitStatus claims_release_verb(const Session& session, const std::string& uid) {
   const auto claim = keeper.find_unused(uid);
   if (!claim) return complain(claim.error());
   const auto& known = *claim;
-  if (!known) return print(session, unknown_claim(uid));
+  if (!known)
+    return print(session, {.document = {{"uid", uid}, {"outcome", "unknown"}, {"claim", json()}},
+                           .text = fmt::format(
+                               "claim {} has no device of this host: there is nothing to release\n", uid)});
   if (auto free = check_not_served(session, uid); !free) return complain(free.error());
   if (session.dry_run) return print(session, released(*known, true));
   const auto undone = [&] {

@@ -80,27 +80,6 @@ void add_of_host(std::vector<Check>& checks, Check check) {
   checks.insert(of_a_device, std::move(check));
 }
 
-std::vector<Check> checks_for_kubevirt(const HostFs& host, const vfio::Inventory& inventory,
-                                       const plugin::ResourceRules& rules) {
-  std::vector<Check> checks = plugin::kubevirt_checks(host, rules, vgpu::scan_known_vgpus);
-  const auto has_cdev = [](const auto& entry) {
-    return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
-  };
-  if (vfio::has_iommufd(host) && std::ranges::any_of(inventory.functions, has_cdev))
-    add_of_host(checks, kata::device_ownership_check(host));
-  return checks;
-}
-
-Result<std::vector<Check>> checks_for_kata(const Session& session, const DoctorOptions& options) {
-  const auto mode = confidential_mode(*session.host, options.node);
-  if (!mode) return fail(mode.error());
-  const kata::VersionOf version_of = kata::version_by(*session.writer);
-  if (options.classes.empty()) return kata::kata_checks(*session.host, {}, *mode, version_of);
-  const auto file = kata::read_class_file(options.classes);
-  if (!file) return fail(file.error());
-  return kata::kata_checks(*session.host, *file, *mode, version_of);
-}
-
 /// The release of the containerd that runs; absent: another runtime, or its program cannot be asked.
 std::optional<kata::ContainerdRelease> running_containerd(const Session& session) {
   const auto place = kata::find_runtime(*session.host, {});
@@ -116,9 +95,28 @@ std::optional<kata::ContainerdRelease> running_containerd(const Session& session
 Result<std::vector<Check>> checks_for(const std::string& purpose, const Session& session,
                                       const DoctorOptions& options, const vfio::Inventory& inventory,
                                       const plugin::ResourceRules& rules) {
-  if (purpose == kKata) return checks_for_kata(session, options);
+  if (purpose == kKata) {
+    const auto mode = confidential_mode(*session.host, options.node);
+    if (!mode) return fail(mode.error());
+    const kata::VersionOf version_of = kata::version_by(*session.writer);
+    if (options.classes.empty()) return kata::kata_checks(*session.host, {}, *mode, version_of);
+    const auto file = kata::read_class_file(options.classes);
+    if (!file) return fail(file.error());
+    return kata::kata_checks(*session.host, *file, *mode, version_of);
+  }
+
   if (purpose == "vgpu") return host::vgpu_checks(*session.host, inventory, rules.accelerators);
-  if (purpose == "kubevirt") return checks_for_kubevirt(*session.host, inventory, rules);
+
+  if (purpose == "kubevirt") {
+    std::vector<Check> checks = plugin::kubevirt_checks(*session.host, rules, vgpu::scan_known_vgpus);
+    const auto has_cdev = [](const auto& entry) {
+      return vfio::on_vfio_driver(entry.second) && !entry.second.vfio_devices.empty();
+    };
+    if (vfio::has_iommufd(*session.host) && std::ranges::any_of(inventory.functions, has_cdev))
+      add_of_host(checks, kata::device_ownership_check(*session.host));
+    return checks;
+  }
+
   if (purpose == "passthrough") {
     const auto snapshot = snapshot_node(session, Depth::rows);
     if (!snapshot) return fail(snapshot.error());
@@ -130,6 +128,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
       add_of_host(checks, std::move(*fabric));
     return checks;
   }
+
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   add_of_host(checks, plugin::claimable_names_check(*session.host, rules));

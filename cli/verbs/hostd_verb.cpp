@@ -60,14 +60,6 @@ class KataBeside {
   kata::KataKeeperLoop rounds_;
 };
 
-/// Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
-std::shared_ptr<void> kata_beside(const Session& session, EventLoop& loop, const HostdOptions& options) {
-  if (!options.cri_socket.empty())
-    return std::make_shared<KataBeside>(session, loop, options.cri_socket, options.kata);
-  if (auto removed = session.host->remove_file(api::kReadyHandlersFile); !removed) complain(removed.error());
-  return nullptr;
-}
-
 std::vector<std::filesystem::path> of_the_host(const std::vector<std::filesystem::path>& folders) {
   std::vector<std::filesystem::path> out;
   out.reserve(folders.size());
@@ -130,12 +122,6 @@ std::optional<bool> has_confidential_class(const HostFs& host) {
   return std::ranges::any_of(file->classes, kata::is_confidential, &kata::KataClass::kind);
 }
 
-void say_if_nothing_is_desired(const Session& session, const host::NodeLoopOptions& options) {
-  if (options.once && !session.host->exists(options.keeper.desired_file))
-    print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing is changed\n",
-                    options.keeper.desired_file.string());
-}
-
 /// Errc::usage: a class or an option for names is malformed.
 Result<policy::ResourceNames> resource_names(const Session& session, const HostdOptions& options) {
   const auto rules = resource_rules(session, options.naming);
@@ -191,7 +177,15 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
     return last = has_confidential_class(*session.host).value_or(last);
   };
   settings.keeper.profiles = options.lenient ? Reading::lenient : Reading::strict;
-  if (!settings.once) settings.beside = [&](EventLoop& loop) { return kata_beside(session, loop, options); };
+  if (!settings.once)
+    settings.beside = [&](EventLoop& loop) -> std::shared_ptr<void> {
+      if (!options.cri_socket.empty())
+        return std::make_shared<KataBeside>(session, loop, options.cri_socket, options.kata);
+      // Without a CRI socket readiness is unknown, so the file of ready handlers is removed.
+      if (auto removed = session.host->remove_file(api::kReadyHandlersFile); !removed)
+        complain(removed.error());
+      return nullptr;
+    };
   settings.claim_metadata = options.claim_metadata.relative_path();
   if (options.dra_user && options.dra_group)
     settings.claims = host::ClaimServerSettings{.user = *options.dra_user, .group = *options.dra_group};
@@ -199,7 +193,9 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
     return preview_desired(session, settings.keeper.desired_file, settings.keeper.profiles);
   if (auto root = require_root(session); !root) return complain(root.error());
   settings.keep_folders = keep_folders(*session.host, options);
-  say_if_nothing_is_desired(session, settings);
+  if (options.once && !session.host->exists(settings.keeper.desired_file))
+    print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing is changed\n",
+                    settings.keeper.desired_file.string());
   if (!options.own_scope) return keep(session, settings, *resources);
   const int ended = host::in_own_scope(*session.host,
                                        [&] { return static_cast<int>(keep(session, settings, *resources)); });

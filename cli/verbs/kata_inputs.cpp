@@ -90,15 +90,6 @@ std::unique_ptr<kata::RuntimeControl> run_of_command(HostWriter& writer, std::ve
 
 namespace {
 
-kata::RuntimeChoice choice_of(const KataOptions& options, const kata::ClassFile* file) {
-  kata::RuntimeChoice out = file == nullptr ? kata::RuntimeChoice{} : file->runtime;
-  // The file's paths belong to the runtime that the file names, so another runtime's name drops them.
-  if (options.runtime && options.runtime != out.name) out = {.name = options.runtime};
-  if (options.configuration) out.configuration = options.configuration;
-  if (options.socket) out.socket = options.socket;
-  return out;
-}
-
 void add_control(const Session& session, const KataOptions& options, const kata::ClassFile* file,
                  kata::KataRuntime& runtime) {
   if (options.no_restart) return;
@@ -155,8 +146,14 @@ Result<kata::ClassFile> read_classes_for(const KataOptions& options) {
 
 Result<kata::KataRuntime> kata_runtime(const Session& session, const KataOptions& options,
                                        const kata::ClassFile* file) {
-  auto place = kata::find_runtime(*session.host, choice_of(options, file));
+  kata::RuntimeChoice choice = file == nullptr ? kata::RuntimeChoice{} : file->runtime;
+  // The file's paths belong to the runtime that the file names, so another runtime's name drops them.
+  if (options.runtime && options.runtime != choice.name) choice = {.name = options.runtime};
+  if (options.configuration) choice.configuration = options.configuration;
+  if (options.socket) choice.socket = options.socket;
+  auto place = kata::find_runtime(*session.host, choice);
   if (!place) return fail(std::move(place).error());
+
   kata::KataRuntime out;
   out.asked = std::make_unique<kata::CriClient>(*session.host, place->socket);
   auto found_runtime =

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <thread>
 #include <utility>
@@ -87,29 +86,8 @@ void foresee_refusal(const Session& session, const KataOptions& options, const k
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
-/// Prints progress to stderr, since stdout is for data.
-std::function<void(const kata::CheckProgress&)> check_note(const std::string& name) {
-  return [lines = CheckProgressLines(name)](const kata::CheckProgress& progress) mutable {
-    if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
-  };
-}
-
 kata::PullCredentials credentials(const KataOptions& options) {
   return {.secrets = options.pull_secrets, .docker_config = options.docker_config};
-}
-
-/// Fetches a class's files, or finds them on this host. A fetch may take long, so stderr says that it begins.
-Result<kata::Artifact> fetch_class(const Session& session, const KataOptions& options,
-                                   const kata::ClassFile& file, const kata::KataClass& kata) {
-  auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
-  if (!request) return fail(std::move(request).error());
-  // Without a registry the files here are enough: a change that began with them can end, or be reported
-  // again.
-  request->or_what_is_here = true;
-  if (!kata.artifacts.folder()) print_to_stderr("{}: pulling {}\n", kata.name, kata.artifacts.url);
-  auto artifact = kata::fetch(*session.host, *request);
-  if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
-  return artifact;
 }
 
 bool is_refused(const kata::KataChange& report, const kata::KataClass& kata) {
@@ -145,14 +123,21 @@ void collect(const Session& session, const kata::ClassFile& file, kata::KataRunt
 
 using FetchedArtifacts = std::map<std::string, kata::Artifact>;
 
-/// The artifacts by the names of their classes.
+/// Fetches the classes' files, or finds them on this host: the artifacts by the names of their classes. A
+/// fetch may take long, so stderr says that it begins.
 Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& options,
                                    const kata::ClassFile& file, const kata::KataChange& planned) {
   FetchedArtifacts out;
   for (const kata::KataClass& kata : file.classes) {
     if (is_refused(planned, kata)) continue;
-    auto artifact = fetch_class(session, options, file, kata);
-    if (!artifact) return fail(std::move(artifact).error());
+    auto request = kata::fetch_request(*session.host, credentials(options), file, kata);
+    if (!request) return fail(std::move(request).error());
+    // Without a registry the files here are enough: a change that began with them can end, or be reported
+    // again.
+    request->or_what_is_here = true;
+    if (!kata.artifacts.folder()) print_to_stderr("{}: pulling {}\n", kata.name, kata.artifacts.url);
+    auto artifact = kata::fetch(*session.host, *request);
+    if (!artifact) return fail(kata::explained(std::move(artifact).error(), kata, *request));
     for (const std::string& note : artifact->notes) print_to_stderr("note: {}: {}\n", kata.name, note);
     out.insert_or_assign(kata.name, std::move(*artifact));
   }
@@ -301,7 +286,12 @@ Result<std::vector<std::string>> changed_files(const Session& session, const kat
     if (!known) continue;
     const auto& artifact = *known;
     if (!artifact) continue;
-    auto changed = kata::changes_since_fetch(*session.host, *artifact, check_note(artifact->name));
+    // Progress goes to stderr, since stdout is for data.
+    auto changed = kata::changes_since_fetch(
+        *session.host, *artifact,
+        [lines = CheckProgressLines(artifact->name)](const kata::CheckProgress& progress) mutable {
+          if (const auto line = lines.line(progress)) print_to_stderr("{}", *line);
+        });
     if (!changed) return changed;
     std::ranges::move(*changed, std::back_inserter(out));
   }

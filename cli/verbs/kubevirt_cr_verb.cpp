@@ -44,20 +44,6 @@ json to_json(const std::string& selector, const std::vector<plugin::PermittedDev
   return list;
 }
 
-// Uses the object's own keys. A list replaces the one in the cluster, so an empty list is left out: it would
-// take away other nodes' entries.
-json object_of(const plugin::PermittedHostDevices& devices, const plugin::PermittingObject& object) {
-  json part = json::object();
-  if (!devices.pci.empty()) part["pciHostDevices"] = to_json(object.pci_selector, devices.pci);
-  if (!devices.mediated.empty()) part["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
-  for (const std::string& key : object.path | std::views::reverse)
-    part = json::object({{key, std::move(part)}});
-  return {{"apiVersion", object.api_version},
-          {"kind", object.kind},
-          {"metadata", {{"name", object.name}, {"namespace", object.space}}},
-          {"spec", std::move(part)}};
-}
-
 /// "A100-SXM4-40GB" and "A100 SXM4 40GB" name one model.
 std::string simple(std::string_view name) {
   std::string out;
@@ -71,7 +57,7 @@ std::string simple(std::string_view name) {
 /// boards. A vGPU type has the name that its driver gives it: "NVIDIA A40-12Q".
 class ModelEntries {
  public:
-  explicit ModelEntries(const plugin::ResourceRules& rules) : rules_(rules) {
+  explicit ModelEntries(const plugin::ResourceRules& rules) {
     for (std::string_view text = plugin::shipped_device_names(); !text.empty();) {
       std::string_view line = cut(text, '\n');
       if (line.starts_with('#')) continue;
@@ -79,14 +65,25 @@ class ModelEntries {
       const std::string name(cut(line, '\t'));
       std::string boards = name.substr(std::min(name.find('['), name.size()));
       std::erase_if(boards, [](char c) { return c == '[' || c == ']'; });
-      for (std::string_view rest = boards; !rest.empty();) add_gpu(trimmed(cut(rest, '/')), device, name);
+
+      const std::string resource = rules.domain + "/" + rules.names.function_part("10de:" + device, name);
+      std::string selector = "10DE:" + device;
+      std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
+      for (std::string_view rest = boards; !rest.empty();) {
+        const auto board = trimmed(cut(rest, '/'));
+        gpus_[simple(board)].insert({selector, resource});
+        known_.emplace_back(board);
+      }
     }
     for (std::string_view text = vgpu::type_table_text(); !text.empty();) {
       std::string_view line = cut(text, '\n');
       if (line.starts_with('#')) continue;
       (void)cut(line, '\t');
       (void)cut(line, '\t');
-      add_type(std::string(cut(line, '\t')));
+      const std::string name(cut(line, '\t'));
+      const std::string type = name.substr(name.find(' ') + 1);
+      types_[simple(type)].insert({name, rules.domain + "/" + rules.names.vgpu_part(name)});
+      known_.push_back(type);
     }
   }
 
@@ -111,20 +108,6 @@ class ModelEntries {
  private:
   using Entries = std::map<std::string, std::set<plugin::PermittedDevice>>;  // by simple() name
 
-  void add_gpu(std::string_view board, const std::string& device, const std::string& name) {
-    const std::string resource = rules_.domain + "/" + rules_.names.function_part("10de:" + device, name);
-    std::string selector = "10DE:" + device;
-    std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
-    gpus_[simple(board)].insert({std::move(selector), resource});
-    known_.emplace_back(board);
-  }
-  void add_type(const std::string& name) {
-    const std::string type = name.substr(name.find(' ') + 1);
-    types_[simple(type)].insert({name, rules_.domain + "/" + rules_.names.vgpu_part(name)});
-    known_.push_back(type);
-  }
-
-  const plugin::ResourceRules& rules_;
   Entries gpus_;
   Entries types_;
   std::vector<std::string> known_;
@@ -173,9 +156,19 @@ ExitStatus print_part(const Session& session, const std::string& hyperconverged,
          .message = fmt::format("a HyperConverged object takes each ID once, and {} is of {} and {}",
                                 twice->selector, twice->resource, std::next(twice)->resource),
          .hint = "permit one of them: `ferry kubevirt-cr -o json` prints the entries of both"});
+
   const plugin::PermittingObject object = plugin::permitting_object(hyperconverged);
-  print(session,
-        {.document = object_of(devices, object), .text = plugin::kubevirt_resource(devices, object)});
+  json part = json::object();
+  // A list replaces the one in the cluster: an empty one would take away other nodes' entries.
+  if (!devices.pci.empty()) part["pciHostDevices"] = to_json(object.pci_selector, devices.pci);
+  if (!devices.mediated.empty()) part["mediatedDevices"] = to_json("mdevNameSelector", devices.mediated);
+  for (const std::string& key : object.path | std::views::reverse)
+    part = json::object({{key, std::move(part)}});
+  print(session, {.document = {{"apiVersion", object.api_version},
+                               {"kind", object.kind},
+                               {"metadata", {{"name", object.name}, {"namespace", object.space}}},
+                               {"spec", std::move(part)}},
+                  .text = plugin::kubevirt_resource(devices, object)});
   return ExitStatus::done;
 }
 

@@ -238,21 +238,6 @@ host::NodeDescription describe_node(const Session& session, const host::NodeSnap
   return describe_node(snapshot, session.rules, model_names(session));
 }
 
-namespace {
-
-Result<> read_carriers(const Session& session, ExplainInputs& inputs) {
-  vfio::AcceleratorRules rules = session.rules;
-  for (const host::NamedDescription& one : inputs.description.by_name)
-    rules.named.insert(one.function.address);
-  const auto vgpus = mdev::scan_vgpus(*session.host, inputs.snapshot.inventory, rules);
-  if (!vgpus) return fail(vgpus.error());
-  inputs.carriers = mdev::carriers_of_vgpus(
-      *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(inputs.node, device); });
-  return {};
-}
-
-}  // namespace
-
 Result<ExplainInputs> read_explain_inputs(const Session& session) {
   auto snapshot = snapshot_node(session, Depth::all);
   if (!snapshot) return fail(std::move(snapshot).error());
@@ -260,7 +245,15 @@ Result<ExplainInputs> read_explain_inputs(const Session& session) {
   inputs.description = describe_node(session, inputs.snapshot);
   inputs.rules = session.rules;
   inputs.node = vgpu::node_identity(*session.host).value_or("");
-  if (auto read = read_carriers(session, inputs); !read) return fail(std::move(read).error());
+
+  vfio::AcceleratorRules rules = session.rules;
+  for (const host::NamedDescription& one : inputs.description.by_name)
+    rules.named.insert(one.function.address);
+  const auto vgpus = mdev::scan_vgpus(*session.host, inputs.snapshot.inventory, rules);
+  if (!vgpus) return fail(vgpus.error());
+  inputs.carriers = mdev::carriers_of_vgpus(
+      *vgpus, [&](const mdev::VgpuDevice& device) { return vgpu::is_ours(inputs.node, device); });
+
   for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
   if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {

@@ -8,7 +8,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
@@ -146,10 +145,8 @@ class Watching {
       return;
     }
     complaint_.clear();
-    show(printed(session_, *shown));
-  }
 
-  void show(const std::string& text) {
+    const std::string text = printed(session_, *shown);
     const bool first = !std::exchange(begun_, true);
     if (text == drawn_) return;
     drawn_ = text;
@@ -217,8 +214,8 @@ Result<VerbOutput> report_of(const Session& session) {
 
 }  // namespace
 
-ExitStatus status_verb(const Session& session, const StatusOptions& options) {
-  if (options.watch) return watch(session, [&session] { return report_of(session); });
+ExitStatus status_verb(const Session& session, bool watches) {
+  if (watches) return watch(session, [&session] { return report_of(session); });
   const auto shown = report_of(session);
   return shown ? print(session, *shown) : complain(shown.error());
 }

@@ -18,11 +18,9 @@
 
 namespace ferry::cli {
 
-struct StatusOptions {
-  bool watch = false;  ///< again whenever something changes, until SIGINT or SIGTERM
-};
-/// `status`: every accelerator with its IOMMU group's other members, its driver and its users.
-ExitStatus status_verb(const Session& session, const StatusOptions& options);
+/// `status`: every accelerator with its IOMMU group's other members, its driver and its users. `watches`:
+/// again whenever something changes, until SIGINT or SIGTERM.
+ExitStatus status_verb(const Session& session, bool watches);
 /// `explain`: everything about the PCI function, vGPU or resource that `word` names. Usage error: none has
 /// that name.
 ExitStatus explain_verb(const Session& session, const std::string& word);

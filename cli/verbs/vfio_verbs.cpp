@@ -22,16 +22,6 @@ ExitStatus preview(const vfio::RebindContext& context, const Session& session, c
   return print(session, show_rebinds(session, *preview, selection.skipped, direction));
 }
 
-ExitStatus apply(const vfio::RebindContext& context, const Session& session, const ChosenUnits& selection,
-                 vfio::Direction direction) {
-  auto outcome = [&] {
-    const WaitNote waits("changing drivers");
-    return vfio::apply_rebinds(context, selection.request, direction);
-  }();
-  if (!outcome) return complain(outcome.error());
-  return print(session, show_rebinds(session, *outcome, selection.skipped, direction));
-}
-
 ExitStatus nothing_to_do(const Session& session, const ChosenUnits& selection, vfio::Direction direction) {
   VerbOutput shown = show_rebinds(session, vfio::RebindPreview{}, {}, direction);
   shown.text = fmt::format("nothing to do: {}\n", selection.nothing);
@@ -50,17 +40,6 @@ Result<AskedDevices> bound_by(const Session& session, const ChosenUnits& selecti
   return out;
 }
 
-/// Asks a person before all accelerators are bound. Returns those that may be bound.
-Result<AskedDevices> answered(const Session& session, const ChosenUnits& selection) {
-  auto devices = bound_by(session, selection);
-  if (!devices || devices->empty()) return devices;
-  auto agreed =
-      ask(fmt::format("bind {} to vfio? Containers then cannot use {}.",
-                      counted(devices->size(), "accelerator"), devices->size() == 1 ? "it" : "them"));
-  if (!agreed) return fail(std::move(agreed).error());
-  return devices;
-}
-
 // `choose` runs under the lock of the host, since its answer may change until then, and before that for the
 // question of a command that `asks`.
 template <typename Choose>
@@ -71,15 +50,21 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
     if (!selection->nothing.empty()) return nothing_to_do(session, *selection, direction);
     return preview(rebind_context(session, selection->rules), session, *selection, direction);
   }
+
   std::optional<AskedDevices> agreed;
   if (asks) {
     if (const auto root = require_root(session); !root) return complain(root.error());
     const auto selection = choose();
     if (!selection) return complain(selection.error());
-    const auto answer = answered(session, *selection);
-    if (!answer) return complain(answer.error());
-    agreed = *answer;
+    const auto devices = bound_by(session, *selection);
+    if (!devices) return complain(devices.error());
+    const std::string question =
+        fmt::format("bind {} to vfio? Containers then cannot use {}.",
+                    counted(devices->size(), "accelerator"), devices->size() == 1 ? "it" : "them");
+    if (const auto yes = devices->empty() ? Result<>() : ask(question); !yes) return complain(yes.error());
+    agreed = *devices;
   }
+
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   auto selection = choose();
@@ -91,7 +76,12 @@ ExitStatus run(const Session& session, vfio::Direction direction, bool asks, Cho
     if (const auto same = check_answer(*agreed, *devices, "accelerator"); !same)
       return complain(same.error());
   }
-  return apply(rebind_context(session, selection->rules), session, *selection, direction);
+  const auto outcome = [&] {
+    const WaitNote waits("changing drivers");
+    return vfio::apply_rebinds(rebind_context(session, selection->rules), selection->request, direction);
+  }();
+  if (!outcome) return complain(outcome.error());
+  return print(session, show_rebinds(session, *outcome, selection->skipped, direction));
 }
 
 }  // namespace

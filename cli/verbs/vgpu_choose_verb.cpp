@@ -15,20 +15,6 @@ namespace {
 
 using nlohmann::json;
 
-Result<vgpu::TypeRequest> request_of(const VgpuChooseOptions& options) {
-  auto memory = vgpu::parse_memory_mib(options.memory);
-  if (!memory) return fail(std::move(memory).error().during("--memory"));
-  vgpu::TypeRequest request{.framebuffer_mib = *memory, .series = {}};
-  if (options.series) {
-    if (options.series->size() != 1 || std::string_view("QCBA").find(*options.series) == std::string::npos) {
-      return fail(Errc::usage, fmt::format("--series: '{}' is not a series of vGPU types", *options.series),
-                  "Q (workstations), C (compute), B (desktops) or A (applications)");
-    }
-    request.series = options.series->front();
-  }
-  return request;
-}
-
 json to_json(const std::optional<mdev::VgpuType>& fit) {
   if (!fit) return nullptr;
   return {{"id", fit->id},
@@ -41,16 +27,6 @@ json to_json(const std::optional<mdev::VgpuType>& fit) {
 
 std::string memory_of(const mdev::VgpuType& fit) {
   return fmt::format("{}{} MiB", fit.framebuffer_by_name ? "about " : "", fit.framebuffer_mib.value_or(0));
-}
-
-/// Among all GPUs one success is enough. Among named ones each counts.
-ExitStatus status_of(const vgpu::Choice& choice, bool named) {
-  if (choice.reason) return exit_status_of(*choice.reason);
-  ExitStatus status = ExitStatus::done;
-  for (const vgpu::GpuChoice& gpu : choice.gpus) {
-    if (named && gpu.reason) status = worse(status, exit_status_of(*gpu.reason));
-  }
-  return status;
 }
 
 VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bool named) {
@@ -68,10 +44,15 @@ VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bo
                     {"type", to_json(gpu.fit)},
                     {"reason", gpu.reason ? ferry::cli::to_json(*gpu.reason) : json(nullptr)}});
   }
+
   std::string out = table.text();
-  // Reasons stand below the table: in a cell they would push other columns off the screen.
+  ExitStatus status = choice.reason ? exit_status_of(*choice.reason) : ExitStatus::done;
   for (const vgpu::GpuChoice& gpu : choice.gpus) {
-    if (gpu.reason) out += gpu.reason->message + "\n";
+    if (!gpu.reason) continue;
+    // Reasons stand below the table: in a cell they would push other columns off the screen.
+    out += gpu.reason->message + "\n";
+    // Among all GPUs one success is enough. Among named ones each counts.
+    if (named && !choice.reason) status = worse(status, exit_status_of(*gpu.reason));
   }
   if (choice.smallest) {
     out += fmt::format("smallest: {} ({}), {} can still be made\n", choice.smallest->short_name,
@@ -82,23 +63,33 @@ VerbOutput show(const vgpu::TypeRequest& request, const vgpu::Choice& choice, bo
                        {"gpus", gpus},
                        {"smallest", to_json(choice.smallest)}},
           .text = out,
-          .status = status_of(choice, named)};
+          .status = status};
 }
 
 }  // namespace
 
 ExitStatus vgpu_choose_verb(const Session& session, const VgpuChooseOptions& options) {
-  auto request = request_of(options);
-  if (!request) return complain(request.error());
+  auto memory = vgpu::parse_memory_mib(options.memory);
+  if (!memory) return complain(std::move(memory).error().during("--memory"));
+  vgpu::TypeRequest request{.framebuffer_mib = *memory, .series = {}};
+  if (options.series) {
+    if (options.series->size() != 1 || std::string_view("QCBA").find(*options.series) == std::string::npos)
+      return complain(
+          {.code = make_error_code(Errc::usage),
+           .message = fmt::format("--series: '{}' is not a series of vGPU types", *options.series),
+           .hint = "Q (workstations), C (compute), B (desktops) or A (applications)"});
+    request.series = options.series->front();
+  }
+
   auto gpus = parse_gpus(options.devices);
   if (!gpus) return complain(gpus.error());
   // Without --device only NVIDIA's GPUs count: whole virtual functions have no framebuffer to choose by.
   auto vgpus = gpus->empty() ? read_vgpus(session, session.rules) : read_vgpus(session);
   if (!vgpus) return complain(vgpus.error());
   if (auto there = check_gpus(*gpus, *vgpus); !there) return complain(there.error());
-  const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, *request);
+  const vgpu::Choice choice = vgpu::choose_types(*vgpus, *gpus, request);
   if (choice.reason) complain(*choice.reason);
-  return print(session, show(*request, choice, !gpus->empty()));
+  return print(session, show(request, choice, !gpus->empty()));
 }
 
 }  // namespace ferry::cli

@@ -21,17 +21,6 @@ namespace {
 
 using nlohmann::json;
 
-std::string gpu_lines(const vgpu::GpuPlan& gpu) {
-  if (!gpu.matched) return fmt::format("  {}: no item is for it\n", gpu.label());
-  std::string out = fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
-                                gpu.refusal     ? "would not work"
-                                : gpu.not_known ? "not known"
-                                                : "works",
-                                text(gpu.desired), text(gpu.found));
-  if (gpu.refusal) out += error_lines(*gpu.refusal, "    ");
-  return out + note_lines(gpu.notes, "    ");
-}
-
 /// The report of one profile.
 std::string whole(const vgpu::HostCheck& check) {
   const char* result = check.is_for_no_gpu()  ? "is for no GPU of this host"
@@ -39,7 +28,19 @@ std::string whole(const vgpu::HostCheck& check) {
                        : check.works()        ? "works on this host"
                                               : "would not work on this host";
   std::string out = fmt::format("profile {}: {}\n", check.profile, result);
-  for (const vgpu::GpuPlan& gpu : check.gpus) out += gpu_lines(gpu);
+  for (const vgpu::GpuPlan& gpu : check.gpus) {
+    if (!gpu.matched) {
+      out += fmt::format("  {}: no item is for it\n", gpu.label());
+      continue;
+    }
+    out += fmt::format("  {}: {}, expected {}, found {}\n", gpu.label(),
+                       gpu.refusal     ? "would not work"
+                       : gpu.not_known ? "not known"
+                                       : "works",
+                       text(gpu.desired), text(gpu.found));
+    if (gpu.refusal) out += error_lines(*gpu.refusal, "    ");
+    out += note_lines(gpu.notes, "    ");
+  }
   return out + note_lines(check.notes, "  ");
 }
 
@@ -83,22 +84,6 @@ json to_json(const vgpu::HostCheck& check) {
           {"notes", check.notes}};
 }
 
-Result<std::vector<vgpu::HostCheck>> checks_of(const Session& session, const vgpu::ProfileFile& file,
-                                               const std::optional<std::string>& name) {
-  auto on = vgpu_host(session);
-  if (!on) return fail(std::move(on).error());
-  std::vector<vgpu::Profile> profiles;
-  std::ranges::copy_if(file.profiles, std::back_inserter(profiles),
-                       [&](const vgpu::Profile& profile) { return !name || profile.name == *name; });
-  for (const vgpu::Profile& profile : profiles) on->rules = vgpu::rules_for(profile, std::move(on->rules));
-  auto snapshot = vgpu::look(*on, profiles);
-  if (!snapshot) return fail(std::move(snapshot).error());
-  std::vector<vgpu::HostCheck> out;
-  out.reserve(profiles.size());
-  for (const vgpu::Profile& profile : profiles) out.push_back(vgpu::check_on_host(profile, *snapshot));
-  return out;
-}
-
 }  // namespace
 
 ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& options, bool on_host) {
@@ -116,17 +101,25 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   VerbOutput shown;
   shown.document = {{"file", options.file.string()}, {"profiles", names}, {"warnings", file->warnings}};
   shown.text = fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile"));
-  if (on_host) {
-    auto checks = checks_of(session, *file, options.name);
-    if (!checks) return complain(checks.error());
-    json host = json::array();
-    for (const vgpu::HostCheck& check : *checks) {
-      shown.text += checks->size() == 1 ? whole(check) : summary(check);
-      host.push_back(to_json(check));
-      shown.status = worse(shown.status, check.status());
-    }
-    shown.document["host"] = host;
+  if (!on_host) return print(session, shown);
+
+  auto on = vgpu_host(session);
+  if (!on) return complain(on.error());
+  std::vector<vgpu::Profile> profiles;
+  std::ranges::copy_if(file->profiles, std::back_inserter(profiles), [&](const vgpu::Profile& profile) {
+    return !options.name || profile.name == *options.name;
+  });
+  for (const vgpu::Profile& profile : profiles) on->rules = vgpu::rules_for(profile, std::move(on->rules));
+  auto snapshot = vgpu::look(*on, profiles);
+  if (!snapshot) return complain(snapshot.error());
+  json host = json::array();
+  for (const vgpu::Profile& profile : profiles) {
+    const vgpu::HostCheck check = vgpu::check_on_host(profile, *snapshot);
+    shown.text += profiles.size() == 1 ? whole(check) : summary(check);
+    host.push_back(to_json(check));
+    shown.status = worse(shown.status, check.status());
   }
+  shown.document["host"] = host;
   return print(session, shown);
 }
 

@@ -78,16 +78,6 @@ ExitStatus preview(const Session& session, vgpu::VgpuPlan plan, const VgpuReques
   return print(session, show_vgpus(session, plan, of));
 }
 
-Result<vgpu::Removal> removal_of(const VgpuDeleteOptions& options) {
-  if (options.all == !options.devices.empty()) {
-    return fail(Errc::usage, options.all ? "--all goes without --device" : "no GPU is named",
-                "name GPUs with --device ADDRESS, or take --all");
-  }
-  auto gpus = parse_gpus(options.devices);
-  if (!gpus) return fail(std::move(gpus).error());
-  return vgpu::Removal{.gpus = std::move(*gpus), .foreign = options.foreign};
-}
-
 json to_json(const mdev::VgpuType& type) {
   return {{"id", type.id},
           {"name", type.name},
@@ -116,54 +106,31 @@ std::vector<mdev::VgpuType> types_not_listed_yet(const mdev::VgpuGpu& gpu) {
   return out;
 }
 
-std::string not_advertised_text(const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
-  if (types.empty()) return {};
-  const std::string head = wrapped_lines(
-      "not offered yet: the driver lists types only while the GPU has virtual functions. Ferry's table has "
-      "these types of the board:",
-      output.columns);
-  Table table({"TYPE", "NAME", "MEMORY", "MAX"});
-  for (const mdev::VgpuType& type : types)
-    table.add({type.short_name, type.name, memory_text(type), max_text(type)});
-  return head + table.text(output.columns);
-}
-
 /// A GPU in a line, with its types in a table below it.
 std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
                        const std::vector<mdev::VgpuType>& types, const TextOutput& output) {
   const std::string model = names.find(gpu.function.vendor, gpu.function.device).value_or(gpu.function.ids());
   std::string state = gpu.obstacle.empty() ? std::string(gpu.framework->name()) : gpu.obstacle;
   if (types.empty() && gpu.obstacle.empty()) state += ", full: none can be made now";  // it carries vGPUs
-  const std::string head =
-      wrapped_lines(fmt::format("{}, {}: {}", gpu.label(), model, state), output.columns);
-  if (types.empty()) return head + not_advertised_text(types_not_listed_yet(gpu), output);
-  Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
-  for (const mdev::VgpuType& type : types)
-    table.add({type.id, type.short_name, type.name, memory_text(type), available_text(type), max_text(type)});
-  return head + table.text(output.columns);
-}
-
-/// The reason why a host has no GPU in the list.
-std::string no_gpus_text(const Session& session) {
-  return wrapped_lines(
-      fmt::format("no vGPU types: this host has no GPU of {}, and no other vendor's GPU on a driver that "
-                  "makes virtual functions for VMs",
-                  session.rules.whose),
-      text_output(session).columns);
-}
-
-// NVIDIA's format has its own spelling of keys. It may be JSON, so that either form can be applied.
-json document_of(const vgpu::Profile& profile) {
-  json items = json::array();
-  for (const vgpu::ProfileItem& item : profile.items) {
-    json vgpus = json::object();
-    for (const vgpu::VgpuCount& vgpu : item.vgpus) vgpus[vgpu.type.text()] = vgpu.count;
-    items.push_back(
-        {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", vgpus}});
-    for (const vgpu::DeviceFilter& filter : item.filters)
-      items.back()["device-filter"].push_back(filter.text());
+  std::string out = wrapped_lines(fmt::format("{}, {}: {}", gpu.label(), model, state), output.columns);
+  if (!types.empty()) {
+    Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
+    for (const mdev::VgpuType& type : types)
+      table.add(
+          {type.id, type.short_name, type.name, memory_text(type), available_text(type), max_text(type)});
+    return out + table.text(output.columns);
   }
-  return {{"version", "v1"}, {"vgpu-configs", {{profile.name, items}}}};
+
+  const std::vector<mdev::VgpuType> later = types_not_listed_yet(gpu);
+  if (later.empty()) return out;
+  out += wrapped_lines(
+      "not offered yet: the driver lists types only while the GPU has virtual functions. Ferry's table has "
+      "these types of the board:",
+      output.columns);
+  Table table({"TYPE", "NAME", "MEMORY", "MAX"});
+  for (const mdev::VgpuType& type : later)
+    table.add({type.short_name, type.name, memory_text(type), max_text(type)});
+  return out + table.text(output.columns);
 }
 
 /// The vGPUs that the plan removes.
@@ -199,7 +166,12 @@ ExitStatus vgpu_types_verb(const Session& session) {
   std::string out;
   plugin::DeviceNames names(*session.host);
   json gpus = json::array();
-  if (vgpus->gpus.empty()) out += no_gpus_text(session);
+  if (vgpus->gpus.empty())
+    out += wrapped_lines(
+        fmt::format("no vGPU types: this host has no GPU of {}, and no other vendor's GPU on a driver that "
+                    "makes virtual functions for VMs",
+                    session.rules.whose),
+        text_output(session).columns);
   for (const mdev::VgpuGpu& gpu : vgpus->gpus) {
     json types = json::array();
     const std::vector<mdev::VgpuType> offered = vgpu::types_of(gpu);
@@ -284,34 +256,53 @@ ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
   auto profile = vgpu::export_profile(*vgpus, name);
   if (!profile) return complain(profile.error());
   print_to_stderr("{}", note_lines(vgpu::unsaid_by_v1(*vgpus), ""));
-  return print(session, {.document = document_of(*profile), .text = vgpu::profile_text(*profile)});
+
+  // NVIDIA's format has its own spelling of keys. It may be JSON, so that either form can be applied.
+  json items = json::array();
+  for (const vgpu::ProfileItem& item : profile->items) {
+    json counts = json::object();
+    for (const vgpu::VgpuCount& vgpu : item.vgpus) counts[vgpu.type.text()] = vgpu.count;
+    items.push_back(
+        {{"devices", item.all_devices ? json("all") : json(item.indices)}, {"vgpu-devices", counts}});
+    for (const vgpu::DeviceFilter& filter : item.filters)
+      items.back()["device-filter"].push_back(filter.text());
+  }
+  return print(session, {.document = {{"version", "v1"}, {"vgpu-configs", {{profile->name, items}}}},
+                         .text = vgpu::profile_text(*profile)});
 }
 
 ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& options) {
-  auto removal = removal_of(options);
-  if (!removal) return complain(removal.error());
+  if (options.all == !options.devices.empty())
+    return complain({.code = make_error_code(Errc::usage),
+                     .message = options.all ? "--all goes without --device" : "no GPU is named",
+                     .hint = "name GPUs with --device ADDRESS, or take --all"});
+  auto gpus = parse_gpus(options.devices);
+  if (!gpus) return complain(gpus.error());
+  const vgpu::Removal removal{.gpus = std::move(*gpus), .foreign = options.foreign};
+
   auto on = vgpu_host(session);
   if (!on) return complain(on.error());
-  if (!removal->gpus.empty()) {
+  if (!removal.gpus.empty()) {
     auto rules = vgpu_rules(session);
     if (!rules) return complain(rules.error());
     on->rules = std::move(*rules);
   }
-  const auto agreed = answered(session, options, *on, *removal);
+  const auto agreed = answered(session, options, *on, removal);
   if (!agreed) return complain(agreed.error());
+
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
   auto snapshot = vgpu::look(*on);
   if (!snapshot) return complain(snapshot.error());
-  if (auto there = check_gpus(removal->gpus, snapshot->inventory); !there) return complain(there.error());
-  if (session.dry_run) return preview(session, vgpu::plan_removal(*removal, *snapshot), {.removal = true});
+  if (auto there = check_gpus(removal.gpus, snapshot->inventory); !there) return complain(there.error());
+  if (session.dry_run) return preview(session, vgpu::plan_removal(removal, *snapshot), {.removal = true});
   if (*agreed) {
-    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(*removal, *snapshot)), "vGPU");
+    const auto same = check_answer(**agreed, removed_by(vgpu::plan_removal(removal, *snapshot)), "vGPU");
     if (!same) return complain(same.error());
   }
   auto outcome = [&] {
     const WaitNote waits("removing vGPUs");
-    return vgpu::remove_vgpus(*on, *removal, log_step);
+    return vgpu::remove_vgpus(*on, removal, log_step);
   }();
   if (!outcome) return complain(outcome.error());
   return print(session, show_vgpus(session, *outcome, {.removal = true}));

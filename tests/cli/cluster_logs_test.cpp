@@ -22,7 +22,7 @@ using testing::SizeIs;
 /// What each container has written, by "pod container", with " before" behind it of the one before.
 class ClusterLogs : public testing::Test {
  protected:
-  kubectl::GatheredLogs gathered(const std::vector<json>& pods) {
+  kubectl::Gathered gathered(const std::vector<json>& pods) {
     return kubectl::gather_logs(
         [this](const kube::ObjectRef& pod, const kube::LogEnd& end) -> Result<std::string> {
           const std::string which = pod.name + " " + end.container + (end.previous ? " before" : "");
@@ -55,14 +55,14 @@ TEST_F(ClusterLogs, AreThoseOfFerrysContainersAlone) {
   pod["spec"]["containers"].push_back({{"name", "sidecar"}, {"command", {"/bin/envoy"}}});
   logs_ = {{"ferry-n1 agent", "a\nb\n"}, {"ferry-n1 sidecar", "c\n"}, {"web main", "d\n"}};
   const auto logs = gathered({pod, test::gpu_pod("shop", "web", "n1", {})});
-  ASSERT_THAT(logs.logs, SizeIs(1));
-  EXPECT_EQ(logs.logs[0], json({{"namespace", "gpu-system"},
-                                {"pod", "ferry-n1"},
-                                {"node", "n1"},
-                                {"container", "agent"},
-                                {"previous", false},
-                                {"cut", false},
-                                {"lines", {"a", "b"}}}));
+  ASSERT_THAT(logs.document, SizeIs(1));
+  EXPECT_EQ(logs.document[0], json({{"namespace", "gpu-system"},
+                                    {"pod", "ferry-n1"},
+                                    {"node", "n1"},
+                                    {"container", "agent"},
+                                    {"previous", false},
+                                    {"cut", false},
+                                    {"lines", {"a", "b"}}}));
   EXPECT_THAT(logs.notes, IsEmpty());
   EXPECT_THAT(asked_, ElementsAre("ferry-n1 agent"));
 }
@@ -71,9 +71,9 @@ TEST_F(ClusterLogs, BeginWithThoseInTrouble) {
   logs_ = {{"ferry-n2 agent", "now"}, {"ferry-n2 agent before", "then"}};
   const auto logs = gathered({agent("n1"), agent("n2", 3)});
   EXPECT_THAT(asked_, ElementsAre("ferry-n2 agent", "ferry-n2 agent before", "ferry-n1 agent"));
-  ASSERT_THAT(logs.logs, SizeIs(2));
-  EXPECT_EQ(logs.logs[1]["previous"], true);
-  EXPECT_EQ(logs.logs[1]["lines"], json::array({"then"}));
+  ASSERT_THAT(logs.document, SizeIs(2));
+  EXPECT_EQ(logs.document[1]["previous"], true);
+  EXPECT_EQ(logs.document[1]["lines"], json::array({"then"}));
 }
 
 TEST_F(ClusterLogs, AreCutToTheirEndsAndSaySo) {
@@ -81,7 +81,7 @@ TEST_F(ClusterLogs, AreCutToTheirEndsAndSaySo) {
   for (int i = 0; i < 3'000; ++i) long_log += fmt::format("line {} {}\n", i, std::string(300, '.'));
   logs_["ferry-n1 agent"] = long_log;
   const auto logs = gathered({agent("n1")});
-  const json& log = logs.logs[0];
+  const json& log = logs.document[0];
   EXPECT_EQ(log["cut"], true);
   EXPECT_THAT(log["lines"].back(), testing::StartsWith("line 2999 "));
   EXPECT_LE(log["lines"].size(), kubectl::kMostLogLines);
@@ -98,11 +98,11 @@ TEST_F(ClusterLogs, OfALargeClusterSayWhichAreLeftOut) {
     logs_[fmt::format("ferry-n{} agent", i)] = log;
   }
   const auto logs = gathered(pods);
-  EXPECT_LT(logs.logs.dump().size(), kubectl::kMostOfLogs + (256U << 10U));
-  EXPECT_LT(logs.logs.size(), 100U);
-  EXPECT_EQ(asked_.size(), logs.logs.size()) << "nobody is asked for what is left out";
+  EXPECT_LT(logs.document.dump().size(), kubectl::kMostOfLogs + (256U << 10U));
+  EXPECT_LT(logs.document.size(), 100U);
+  EXPECT_EQ(asked_.size(), logs.document.size()) << "nobody is asked for what is left out";
   EXPECT_THAT(logs.notes,
-              testing::Contains(HasSubstr(fmt::format("{} logs left out", 100 - logs.logs.size()))));
+              testing::Contains(HasSubstr(fmt::format("{} logs left out", 100 - logs.document.size()))));
 }
 
 TEST_F(ClusterLogs, AreNotAskedForTwiceWhereNobodyMayReadThem) {
@@ -120,7 +120,7 @@ TEST_F(ClusterLogs, GoOnBehindANodeThatDoesNotAnswer) {
   logs_["ferry-n2 agent"] = "a";
   const auto logs = gathered({pod, agent("n2")});
   EXPECT_THAT(asked_, SizeIs(2)) << "one of n1's containers, and n2";
-  EXPECT_THAT(logs.logs, SizeIs(1));
+  EXPECT_THAT(logs.document, SizeIs(1));
   EXPECT_FALSE(logs.whole);
 }
 

@@ -175,6 +175,8 @@ TEST(KubevirtPermits, SaysWhichFeatureGatesAGraceGpuNeeds) {
   cluster = ours;
   cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";
   EXPECT_TRUE(change(cluster, ours).fits()) << "it does not know these gates";
+  cluster["status"]["observedKubeVirtVersion"] = "v0.59.2";
+  EXPECT_TRUE(change(cluster, ours).fits()) << "nor does an older one";
   cluster["status"]["observedKubeVirtVersion"] = "v1.10.0";
   EXPECT_FALSE(change(cluster, ours).fits());
 }
