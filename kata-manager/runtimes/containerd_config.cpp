@@ -16,25 +16,6 @@ Error refused(std::string message, std::string hint = {}) {
   return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
 }
 
-// Checks the root keys whose type the daemon needs to read the file at all.
-std::optional<Error> wrong_root(const ContainerdFile& file) {
-  const auto at = [&](const char* key) { return find(file.root, {key}); };
-  const auto wrong = [&](const std::string& what) { return refused(file.path.string() + ": " + what); };
-  if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)
-    return wrong("version is no whole number");
-  for (const char* list : {"imports", "disabled_plugins"}) {
-    const TomlValue* value = at(list);
-    if (value == nullptr) continue;
-    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
-    for (const TomlValue& element : *value->array()) {
-      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
-    }
-  }
-  const TomlValue* plugins = at("plugins");
-  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
-  return std::nullopt;
-}
-
 Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
                                 const std::filesystem::path& path) {
   auto text = files.read(path);
@@ -45,9 +26,21 @@ Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFi
         refused(path.string() + ": it begins with a byte-order mark, which containerd 2 does not take"));
   auto root = parse_toml(*text, path.string());
   if (!root) return fail(std::move(root).error());
-  ContainerdFile file{.path = path, .root = std::move(*root)};
-  if (auto problem = wrong_root(file)) return fail(std::move(*problem));
-  return file;
+
+  // The daemon needs the right type of these keys to read the file at all.
+  const auto wrong = [&](const std::string& what) { return fail(refused(path.string() + ": " + what)); };
+  const TomlValue* version = find(*root, {"version"});
+  if (version != nullptr && version->integer() == nullptr) return wrong("version is no whole number");
+  for (const char* list : {"imports", "disabled_plugins"}) {
+    const TomlValue* value = find(*root, {list});
+    if (value == nullptr) continue;
+    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
+    for (const TomlValue& element : *value->array())
+      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
+  }
+  const TomlValue* plugins = find(*root, {"plugins"});
+  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
+  return ContainerdFile{.path = path, .root = std::move(*root)};
 }
 
 Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
