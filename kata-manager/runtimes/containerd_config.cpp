@@ -43,24 +43,6 @@ Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFi
   return ContainerdFile{.path = path, .root = std::move(*root)};
 }
 
-Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
-                                                    const ConfigFiles& files, const ContainerdFile& file) {
-  std::vector<std::filesystem::path> out;
-  for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
-    const bool starred = named.string().find('*') != std::string::npos;
-    const auto base = starred && !release.globs_beside_the_file() ? "/" : file.path.parent_path();
-    const auto whole = (base / named).lexically_normal();
-    if (!starred) {
-      out.push_back(whole);
-      continue;
-    }
-    auto found = files.glob(whole);
-    if (!found) return fail(std::move(found).error());
-    std::ranges::move(*found, std::back_inserter(out));
-  }
-  return out;
-}
-
 /// containerd 2 ignores an entry that is no section; containerd 1 says so in a trial start.
 TomlTable plugins_of(const ContainerdFile& file) {
   const TomlTable* plugins = find_table(file.root, {"plugins"});
@@ -236,15 +218,12 @@ class CriRefusal {
     for (const ContainerdFile& file : out_.files) {
       const auto text = files_.read(file.path);
       const auto line = text ? line_of(*text, keys) : std::nullopt;
-      if (!line || (!element.empty() && !lists(file, keys.front(), element))) continue;
+      const auto elements = texts_at(file.root, {keys.front()});
+      const bool has_element = element.empty() || std::ranges::find(elements, element) != elements.end();
+      if (!line || !has_element) continue;
       add_to(places, fmt::format("{}:{}", file.path.string(), *line));
     }
     return places;
-  }
-
-  static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
-    const auto all = texts_at(file.root, {key});
-    return std::ranges::find(all, element) != all.end();
   }
 
   /// places_of() for keys in CRI's sections.
@@ -292,12 +271,21 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
       out.problem = std::move(file).error();
       return out;
     }
-    auto more = imported(release, files, *file);
-    if (!more) {
-      out.problem = std::move(more).error();
-      return out;
+    for (const std::filesystem::path named : texts_at(file->root, {"imports"})) {
+      const bool starred = named.string().find('*') != std::string::npos;
+      const auto base = starred && !release.globs_beside_the_file() ? "/" : path.parent_path();
+      const auto whole = (base / named).lexically_normal();
+      if (!starred) {
+        waiting.push_back(whole);
+        continue;
+      }
+      auto found = files.glob(whole);
+      if (!found) {
+        out.problem = std::move(found).error();
+        return out;
+      }
+      std::ranges::move(*found, std::back_inserter(waiting));
     }
-    std::ranges::move(*more, std::back_inserter(waiting));
     out.files.push_back(std::move(*file));
   }
   return out;
