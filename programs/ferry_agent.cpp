@@ -39,19 +39,6 @@
 namespace ferry::agent {
 namespace {
 
-struct AgentCommand {
-  AgentProgramOptions options;
-  cli::DaemonOptions daemon;
-};
-
-void describe(CLI::App& app, AgentCommand& command) {
-  app.set_version_flag("--version", std::string("ferry ") + kVersion);
-  const AgentOptionList list(app, command.options);
-  app.get_option("--node-name")->envname("NODE_NAME")->required();
-  app.get_option("--namespace")->envname("POD_NAMESPACE");
-  cli::add_daemon_options(app, command.daemon);
-}
-
 Result<std::chrono::seconds> duration_of(const char* option, const std::string& text) {
   constexpr std::array<std::pair<char, unsigned>, 3> kUnits = {{{'s', 1}, {'m', 60}, {'h', 3'600}}};
   constexpr std::chrono::hours kLongest{24};
@@ -65,13 +52,6 @@ Result<std::chrono::seconds> duration_of(const char* option, const std::string& 
   }
   return fail(Errc::usage, fmt::format("{} {}: that is no duration", option, text),
               "a number and its unit, up to a day: 90s, 10m or 1h");
-}
-
-/// Splits "NAMESPACE/NAME". A name without a namespace gets `space`.
-std::pair<std::string, std::string> config_map_of(const std::string& named, const std::string& space) {
-  const auto slash = named.find('/');
-  if (slash == std::string::npos) return {space, named};
-  return {named.substr(0, slash), named.substr(slash + 1)};
 }
 
 /// Absent: the options name no address, so no metrics are served.
@@ -95,7 +75,9 @@ Result<AgentSettings> settings_of(const AgentProgramOptions& command, std::chron
     return fail(Errc::usage, "the namespace of the ConfigMaps is not known",
                 "name it: --namespace, or POD_NAMESPACE");
   }
-  const auto [kata_space, kata_classes] = config_map_of(command.kata_classes, space);
+  // "NAMESPACE/NAME", or a name in the agent's own namespace.
+  const auto slash = command.kata_classes.find('/');
+  const bool has_space = slash != std::string::npos;
   return AgentSettings{
       .node = command.node,
       .space = space,
@@ -115,8 +97,8 @@ Result<AgentSettings> settings_of(const AgentProgramOptions& command, std::chron
       .not_confidential = command.not_confidential,
       .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
       .feature_owner = command.feature_owner,
-      .kata_classes = kata_classes,
-      .kata_space = kata_space,
+      .kata_classes = has_space ? command.kata_classes.substr(slash + 1) : command.kata_classes,
+      .kata_space = has_space ? command.kata_classes.substr(0, slash) : space,
       .pull = {.secrets = command.pull_secrets.empty() ? std::nullopt : std::optional(command.pull_secrets)}};
 }
 
@@ -180,13 +162,18 @@ int main(int argc, char** argv) {
     return ferry::agent::retire_program(argc - 1, argv + 1);
   CLI::App app("Turns the labels of a Node into the desired state of its host, and reports the result",
                "ferry agent");
-  ferry::agent::AgentCommand command;
-  ferry::agent::describe(app, command);
-  return ferry::cli::run_daemon(app, argc, argv, command.daemon, "ferry-agent",
+  app.set_version_flag("--version", std::string("ferry ") + ferry::kVersion);
+  ferry::agent::AgentProgramOptions options;
+  const ferry::agent::AgentOptionList list(app, options);
+  app.get_option("--node-name")->envname("NODE_NAME")->required();
+  app.get_option("--namespace")->envname("POD_NAMESPACE");
+  ferry::cli::DaemonOptions daemon;
+  ferry::cli::add_daemon_options(app, daemon);
+  return ferry::cli::run_daemon(app, argc, argv, daemon, "ferry-agent",
                                 [&](ferry::HostFs& host, const std::stop_token& stop) {
                                   // hostd removes the files that this agent pulls, as a member of their
                                   // group: new files stay group-writable.
                                   if (::geteuid() != 0) ::umask(S_IWOTH);
-                                  return ferry::agent::serve(command.options, host, stop);
+                                  return ferry::agent::serve(options, host, stop);
                                 });
 }

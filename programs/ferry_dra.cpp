@@ -21,19 +21,6 @@
 namespace ferry::dra {
 namespace {
 
-struct DraCommand {
-  DraProgramOptions options;
-  cli::DaemonOptions daemon;
-};
-
-void describe(CLI::App& app, DraCommand& command) {
-  app.set_version_flag("--version", std::string("ferry ") + kVersion);
-  add_dra_options(app, command.options);
-  app.get_option("--node-name")->envname("NODE_NAME")->required();
-  app.get_option("--pod-uid")->envname("POD_UID");
-  cli::add_daemon_options(app, command.daemon);
-}
-
 Result<> serve(const DraProgramOptions& options, HostFs& host, const std::stop_token& stop) {
   auto access = kube::cluster_access({.kubeconfig = options.kubeconfig, .context = options.context},
                                      process_environment());
@@ -52,10 +39,15 @@ Result<> serve(const DraProgramOptions& options, HostFs& host, const std::stop_t
 int main(int argc, char** argv) {
   ferry::guard_standard_streams();
   CLI::App app("Publishes GPUs as ResourceSlices, and prepares the devices of ResourceClaims", "ferry dra");
-  ferry::dra::DraCommand command;
-  ferry::dra::describe(app, command);
-  return ferry::cli::run_daemon(app, argc, argv, command.daemon, "ferry-dra",
+  app.set_version_flag("--version", std::string("ferry ") + ferry::kVersion);
+  ferry::dra::DraProgramOptions options;
+  ferry::dra::add_dra_options(app, options);
+  app.get_option("--node-name")->envname("NODE_NAME")->required();
+  app.get_option("--pod-uid")->envname("POD_UID");
+  ferry::cli::DaemonOptions daemon;
+  ferry::cli::add_daemon_options(app, daemon);
+  return ferry::cli::run_daemon(app, argc, argv, daemon, "ferry-dra",
                                 [&](ferry::HostFs& host, const std::stop_token& stop) {
-                                  return ferry::dra::serve(command.options, host, stop);
+                                  return ferry::dra::serve(options, host, stop);
                                 });
 }

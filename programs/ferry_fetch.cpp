@@ -51,23 +51,10 @@ bool confine_ourselves() {
 #endif
 }
 
-std::string everything(std::FILE* from) {
-  std::string text;
-  for (int c = std::fgetc(from); c != EOF; c = std::fgetc(from)) text.push_back(static_cast<char>(c));
-  return text;
-}
-
 ExitStatus answer(const Result<Artifact>& artifact) {
   const std::string text = answer_text(artifact);
   if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return ExitStatus::failed;
   return artifact ? ExitStatus::done : exit_status_of(artifact.error());
-}
-
-ExitStatus run() {
-  const auto job = read_job(everything(stdin));
-  if (!job) return answer(fail(job.error()));
-  HostFs host(job->host_root);
-  return answer(fetch_here(host, job->request));
 }
 
 }  // namespace
@@ -92,7 +79,12 @@ int main(int argc, char** argv) {
   // If the reader is gone, a write fails and the fetch ends in order.
   (void)std::signal(SIGPIPE, SIG_IGN);
   try {
-    return static_cast<int>(run());
+    std::string request;
+    for (int c = std::fgetc(stdin); c != EOF; c = std::fgetc(stdin)) request.push_back(static_cast<char>(c));
+    const auto job = read_job(request);
+    if (!job) return static_cast<int>(answer(fail(job.error())));
+    HostFs host(job->host_root);
+    return static_cast<int>(answer(fetch_here(host, job->request)));
   } catch (const std::exception& failure) {
     (void)answer(fail(Errc::failed, failure.what()));
     return static_cast<int>(ExitStatus::failed);

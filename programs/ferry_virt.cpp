@@ -14,11 +14,6 @@
 namespace ferry::virt {
 namespace {
 
-struct Options {
-  std::string host_root = "/";
-  std::string uri;
-};
-
 ExitStatus answer(const std::string& text, ExitStatus status) {
   const bool printed = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   return printed ? status : ExitStatus::failed;
@@ -28,24 +23,17 @@ ExitStatus answer(const Error& error) {
   return answer(answer_text(error), print_error("ferry-virt", error));
 }
 
-ExitStatus run_domains(const Options& options) {
-  const HostFs host(options.host_root);
-  auto connection = connect(host, options.uri);
-  if (!connection) return answer(connection.error());
-  const auto domains = list_running_domains(host, *connection);
-  return domains ? answer(answer_text(*domains), ExitStatus::done) : answer(domains.error());
-}
-
 int run(int argc, char** argv) {
-  Options options;
+  std::string host_root = "/";
+  std::string uri;
   CLI::App app("Asks libvirt, for ferry, which running domains use a device.", "ferry-virt");
   app.set_version_flag("--version", std::string("ferry-virt ") + kVersion);
   app.require_subcommand(1);
   app.fallthrough();
-  app.add_option("--host-root", options.host_root, "where the host's / is mounted")
+  app.add_option("--host-root", host_root, "where the host's / is mounted")
       ->check(CLI::ExistingDirectory)
       ->capture_default_str();
-  app.add_option("--connect", options.uri, "libvirt connection URI (default: the host's qemu:///system)");
+  app.add_option("--connect", uri, "libvirt connection URI (default: the host's qemu:///system)");
 
   app.add_subcommand("domains", "the running domains and the host devices they have");
   try {
@@ -53,7 +41,13 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitStatus::usage);
   }
-  return static_cast<int>(run_domains(options));
+
+  const HostFs host(host_root);
+  const auto connection = connect(host, uri);
+  if (!connection) return static_cast<int>(answer(connection.error()));
+  const auto domains = list_running_domains(host, *connection);
+  if (!domains) return static_cast<int>(answer(domains.error()));
+  return static_cast<int>(answer(answer_text(*domains), ExitStatus::done));
 }
 
 }  // namespace

@@ -20,19 +20,6 @@ struct Unreadable {
   std::string why;
 };
 
-vfio::PciAddress address_of(const Json& value) {
-  auto address = vfio::PciAddress::parse(value.get_ref<const std::string&>());
-  if (!address) throw Unreadable{address.error().message};
-  return *address;
-}
-
-Error error_of(const Json& value) {
-  const auto& code = value.at("code").get_ref<const std::string&>();
-  return {.code = value_for(kErrcWords, code).value_or(Errc::failed),
-          .message = value.at("message"),
-          .hint = value.value("hint", "")};
-}
-
 Domain domain_of(const Json& value) {
   Domain domain{.name = value.at("name"), .uuid = value.at("uuid"), .pid = {}, .pci = {}, .mdev = {}};
   if (value.contains("pid")) {
@@ -40,7 +27,11 @@ Domain domain_of(const Json& value) {
     if (!value["pid"].is_number_integer()) throw Unreadable{value["pid"].dump() + " is no process ID"};
     domain.pid = value["pid"].get<int>();
   }
-  for (const Json& address : value.at("pci")) domain.pci.push_back(address_of(address));
+  for (const Json& text : value.at("pci")) {
+    auto address = vfio::PciAddress::parse(text.get_ref<const std::string&>());
+    if (!address) throw Unreadable{address.error().message};
+    domain.pci.push_back(*address);
+  }
   domain.mdev = value.at("mdev").get<std::vector<std::string>>();
   return domain;
 }
@@ -77,7 +68,13 @@ Result<std::vector<Domain>> read_domains_answer(std::string_view text) {
   if (!document) return fail(document.error());
   try {
     const Json answer = *document;
-    if (answer.contains("error")) return fail(error_of(answer["error"]));
+    if (answer.contains("error")) {
+      const Json& error = answer["error"];
+      const auto& code = error.at("code").get_ref<const std::string&>();
+      return fail(Error{.code = value_for(kErrcWords, code).value_or(Errc::failed),
+                        .message = error.at("message"),
+                        .hint = error.value("hint", "")});
+    }
     std::vector<Domain> domains;
     for (const Json& domain : answer.at("domains")) domains.push_back(domain_of(domain));
     return domains;

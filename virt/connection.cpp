@@ -10,21 +10,6 @@
 #include "common/text/text.h"
 
 namespace ferry::virt {
-namespace {
-
-// In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU alone,
-// or one for all drivers.
-std::string system_uri(const HostFs& host) {
-  std::string plain = "qemu:///system";
-  if (host.root() == "/") return plain;
-  const std::string modular = "run/libvirt/virtqemud-sock-ro";
-  const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt-sock-ro";
-  return plain + "?socket=" + (host.root() / socket).string();
-}
-
-void be_silent(void* /*data*/, virErrorPtr /*error*/) {}
-
-}  // namespace
 
 Error libvirt_error(Errc code, const std::string& what) {
   const virError* last = ::virGetLastError();
@@ -42,8 +27,17 @@ std::string taken(char* text) {
 }
 
 Result<Connection> connect(const HostFs& host, std::string uri) {
-  if (uri.empty()) uri = system_uri(host);
-  ::virSetErrorFunc(nullptr, be_silent);  // the default handler also prints errors to stderr
+  if (uri.empty()) {
+    uri = "qemu:///system";
+    // In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU
+    // alone, or one for all drivers.
+    const std::string modular = "run/libvirt/virtqemud-sock-ro";
+    const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt-sock-ro";
+    if (host.root() != "/") uri += "?socket=" + (host.root() / socket).string();
+  }
+
+  // The default handler also prints errors to stderr.
+  ::virSetErrorFunc(nullptr, [](void* /*data*/, virErrorPtr /*error*/) {});
   Connection connection(::virConnectOpenReadOnly(uri.c_str()));
   if (!connection) {
     Error error = libvirt_error(Errc::unreachable, "connect to libvirt at " + uri);
@@ -52,19 +46,6 @@ Result<Connection> connect(const HostFs& host, std::string uri) {
   }
   return connection;
 }
-
-namespace {
-
-std::optional<int> pid_of(const HostFs& host, const std::string& domain) {
-  const auto text = host.read_attribute("run/libvirt/qemu/" + domain + ".pid");
-  return text ? whole_number<int>(*text) : std::nullopt;
-}
-
-bool has_ended() {
-  return ::virGetLastErrorCode() == VIR_ERR_NO_DOMAIN;
-}
-
-}  // namespace
 
 Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection) {
   virDomainPtr* list = nullptr;
@@ -78,11 +59,13 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
   for (const DomainHandle& handle : handles) {
     const std::string name = ::virDomainGetName(handle.get());
     const std::string xml = taken(::virDomainGetXMLDesc(handle.get(), 0));
-    if (xml.empty() && has_ended()) continue;
+    const bool has_ended = xml.empty() && ::virGetLastErrorCode() == VIR_ERR_NO_DOMAIN;
+    if (has_ended) continue;
     if (xml.empty()) return fail(libvirt_error(Errc::unreachable, "domain " + name));
     auto domain = read_domain_xml(xml);
     if (!domain) return fail(std::move(domain).error().during("domain " + name));
-    domain->pid = pid_of(host, name);
+    if (const auto pid = host.read_attribute("run/libvirt/qemu/" + name + ".pid"))
+      domain->pid = whole_number<int>(*pid);
     domains.push_back(std::move(*domain));
   }
   std::ranges::sort(domains, {}, &Domain::name);

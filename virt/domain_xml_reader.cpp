@@ -73,25 +73,6 @@ Result<vfio::PciAddress> address_of(xmlNode* element) {
   return address;
 }
 
-Result<Domain> read(const Context& context) {
-  Domain domain;
-  domain.name = text_of(context, "/domain/name");
-  domain.uuid = text_of(context, "/domain/uuid");
-  if (domain.name.empty()) return fail(Errc::malformed_host, "no <domain> with a <name>");
-  // Among source addresses only PCI ones have a slot (a USB device's has bus and device).
-  const Found pci = find(context, "/domain/devices/*/source/address[@slot]");
-  for (xmlNode* element : nodes(pci)) {
-    auto address = address_of(element);
-    if (!address) return fail(std::move(address).error());
-    domain.pci.push_back(*address);
-  }
-  const Found mdev = find(context, "/domain/devices/hostdev[@type='mdev']/source/address/@uuid");
-  for (xmlNode* attribute : nodes(mdev)) {
-    domain.mdev.push_back(lower(taken(::xmlNodeGetContent(attribute))));
-  }
-  return domain;
-}
-
 }  // namespace
 
 Result<Domain> read_domain_xml(std::string_view xml) {
@@ -108,9 +89,22 @@ Result<Domain> read_domain_xml(std::string_view xml) {
     return fail(Errc::malformed_host,
                 fmt::format("domain XML: line {}: {}", why != nullptr ? why->line : 0, message));
   }
+
   const Context context(::xmlXPathNewContext(document.get()), ::xmlXPathFreeContext);
-  auto domain = read(context);
-  if (!domain) return fail(std::move(domain).error().during("domain XML"));
+  Domain domain;
+  domain.name = text_of(context, "/domain/name");
+  domain.uuid = text_of(context, "/domain/uuid");
+  if (domain.name.empty()) return fail(Errc::malformed_host, "domain XML: no <domain> with a <name>");
+
+  // Among source addresses only PCI ones have a slot (a USB device's has bus and device).
+  const Found pci = find(context, "/domain/devices/*/source/address[@slot]");
+  for (xmlNode* element : nodes(pci)) {
+    auto address = address_of(element);
+    if (!address) return fail(std::move(address).error().during("domain XML"));
+    domain.pci.push_back(*address);
+  }
+  const Found mdev = find(context, "/domain/devices/hostdev[@type='mdev']/source/address/@uuid");
+  for (xmlNode* attribute : nodes(mdev)) domain.mdev.push_back(lower(taken(::xmlNodeGetContent(attribute))));
   return domain;
 }
 

@@ -23,12 +23,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Child {
-  pid_t pid = 0;
-  UniqueFd out;
-  UniqueFd err;
-};
-
 struct Pipe {
   UniqueFd reader;
   UniqueFd writer;
@@ -38,24 +32,6 @@ Result<Pipe> make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(error_from_errno(errno, "make a pipe"));
   return Pipe{.reader = UniqueFd(ends[0]), .writer = UniqueFd(ends[1])};
-}
-
-Result<Child> start(const std::filesystem::path& program, const std::vector<std::string>& arguments) {
-  auto out = make_pipe();
-  if (!out) return fail(std::move(out).error());
-  auto err = make_pipe();
-  if (!err) return fail(std::move(err).error());
-
-  std::vector<std::string> words = {program.string()};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  // Ctrl-C does not reach the program: the caller may need the answer to finish its work (FinishOnSignal).
-  auto pid = spawn(program, words, {.out = out->writer.get(), .err = err->writer.get(), .own_session = true});
-  if (!pid) return fail(std::move(pid).error());
-  Child child;
-  child.pid = *pid;
-  child.out = std::move(out->reader);
-  child.err = std::move(err->reader);
-  return child;
 }
 
 // Returns true if more may come.
@@ -68,9 +44,9 @@ bool drain(int fd, std::string& into) {
 }
 
 // Reads both outputs to their ends; false when the deadline came first.
-bool collect(const Child& child, Clock::time_point until, HelperOutput& output) {
-  std::array<pollfd, 2> watched = {{{.fd = child.out.get(), .events = POLLIN, .revents = 0},
-                                    {.fd = child.err.get(), .events = POLLIN, .revents = 0}}};
+bool collect(const UniqueFd& out, const UniqueFd& err, Clock::time_point until, HelperOutput& output) {
+  std::array<pollfd, 2> watched = {
+      {{.fd = out.get(), .events = POLLIN, .revents = 0}, {.fd = err.get(), .events = POLLIN, .revents = 0}}};
   while (watched[0].fd >= 0 || watched[1].fd >= 0) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     if (left.count() <= 0) return false;
@@ -115,16 +91,27 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
                                 const std::vector<std::string>& arguments,
                                 std::chrono::milliseconds deadline) {
   const auto until = Clock::now() + deadline;
-  auto child = start(program, arguments);
-  if (!child) return fail(std::move(child).error());
+  auto out = make_pipe();
+  if (!out) return fail(std::move(out).error());
+  auto err = make_pipe();
+  if (!err) return fail(std::move(err).error());
+  std::vector<std::string> words = {program.string()};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  // Ctrl-C does not reach the program: the caller may need the answer to finish its work (FinishOnSignal).
+  const auto pid =
+      spawn(program, words, {.out = out->writer.get(), .err = err->writer.get(), .own_session = true});
+  if (!pid) return fail(pid.error());
+  out->writer.reset();
+  err->writer.reset();
+
   HelperOutput output;
-  const bool in_time = collect(*child, until, output) && ends(child->pid, until);
+  const bool in_time = collect(out->reader, err->reader, until, output) && ends(*pid, until);
   // A process that is stuck in the kernel, at a disk that hangs, is left behind.
-  if (!in_time) ::kill(child->pid, SIGKILL);
-  if (in_time || ends(child->pid, Clock::now() + kForTheEnd)) {
-    output.exit_status = reap(child->pid);
+  if (!in_time) ::kill(*pid, SIGKILL);
+  if (in_time || ends(*pid, Clock::now() + kForTheEnd)) {
+    output.exit_status = reap(*pid);
   } else {
-    collect_later(child->pid);
+    collect_later(*pid);
   }
   if (!in_time) {
     return fail(Errc::unreachable,
@@ -132,33 +119,6 @@ Result<HelperOutput> run_helper(const std::filesystem::path& program,
   }
   return output;
 }
-
-namespace {
-
-std::string last_line(std::string_view text) {
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  return std::string(text.substr(text.find_last_of('\n') + 1));  // npos + 1 is 0: the whole text
-}
-
-Result<std::string> ask(const VirtHelper& helper, std::vector<std::string> arguments,
-                        std::chrono::milliseconds deadline) {
-  arguments.insert(arguments.end(), {"--host-root", helper.host_root.string()});
-  if (!helper.uri.empty()) arguments.insert(arguments.end(), {"--connect", helper.uri});
-  auto output = run_helper(helper.program, arguments, deadline);
-  if (!output && is_gone(output.error()))
-    return fail(Errc::unreachable, std::move(output.error().message),
-                "install ferry-virt in the folder of ferry");
-  if (!output) return fail(std::move(output).error());
-  // Without any answer the program was called wrongly or died; its last message is the reason.
-  if (output->out.empty()) {
-    return fail(Errc::unreachable,
-                fmt::format("{} ended without an answer (status {}): {}", helper.program.filename().string(),
-                            output->exit_status, last_line(output->err)));
-  }
-  return std::move(output->out);
-}
-
-}  // namespace
 
 std::filesystem::path virt_program() {
   std::error_code failure;
@@ -168,9 +128,21 @@ std::filesystem::path virt_program() {
 }
 
 Result<std::vector<Domain>> running_domains(const VirtHelper& helper, std::chrono::milliseconds deadline) {
-  auto answer = ask(helper, {"domains"}, deadline);
-  if (!answer) return fail(std::move(answer).error());
-  return read_domains_answer(*answer);
+  std::vector<std::string> arguments = {"domains", "--host-root", helper.host_root.string()};
+  if (!helper.uri.empty()) arguments.insert(arguments.end(), {"--connect", helper.uri});
+  auto output = run_helper(helper.program, arguments, deadline);
+  if (!output && is_gone(output.error()))
+    return fail(Errc::unreachable, std::move(output.error().message),
+                "install ferry-virt in the folder of ferry");
+  if (!output) return fail(std::move(output).error());
+  if (!output->out.empty()) return read_domains_answer(output->out);
+
+  // Without any answer the program was called wrongly or died; its last message is the reason.
+  std::string_view said = output->err;
+  while (said.ends_with('\n')) said.remove_suffix(1);
+  said.remove_prefix(said.find_last_of('\n') + 1);  // npos + 1 is 0: the whole text
+  return fail(Errc::unreachable, fmt::format("{} ended without an answer (status {}): {}",
+                                             helper.program.filename().string(), output->exit_status, said));
 }
 
 }  // namespace ferry::virt

@@ -36,32 +36,6 @@ std::string fresh_name(const ArtifactPlaces& places) {
   return fmt::format(".{}.link", places.link().filename().string());
 }
 
-// How late a replaced folder was put aside; 0: the entry is none.
-unsigned rank_of(const DirectoryEntry& entry, const std::string& prefix) {
-  if (!entry.is_directory || !entry.name.starts_with(prefix)) return 0;
-  const std::string_view digits = std::string_view(entry.name).substr(prefix.size());
-  unsigned number = 0;
-  (void)std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  return number;
-}
-
-// Moves the last replaced folder back to the link's place, unless that is taken.
-Result<> put_back(const UniqueFd& top, const ArtifactPlaces& places) {
-  const std::string prefix = put_aside_prefix(places);
-  const auto entries = entries_of(top, places);
-  if (!entries) return fail(entries.error());
-  const auto rank = [&](const DirectoryEntry& entry) { return rank_of(entry, prefix); };
-  const auto last = std::ranges::max_element(*entries, {}, rank);
-  if (last == entries->end() || rank(*last) == 0) return {};
-  const std::string what = fmt::format("put /{} back", (places.top() / last->name).string());
-  if (::renameat2(top.get(), last->name.c_str(), top.get(), places.link().filename().c_str(),
-                  RENAME_NOREPLACE) != 0) {
-    return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
-  }
-  if (::fsync(top.get()) != 0) return fail(error_from_errno(errno, what));
-  return {};
-}
-
 // Replaces a link or nothing: the kernel puts no link in the place of a folder.
 Result<> place_link(const UniqueFd& top, const ArtifactPlaces& places, const std::filesystem::path& target) {
   const std::string name = places.link().filename();
@@ -108,22 +82,6 @@ Result<> write_made_links(HostFs& host, const MadeLinks& links) {
 
 std::string key_of(const ArtifactPlaces& places) {
   return "/" + places.link().string();
-}
-
-Result<> add_made_link(HostFs& host, const ArtifactPlaces& places, const std::string& target) {
-  auto links = made_links(host);
-  if (!links) return fail(links.error());
-  auto& targets = (*links)[key_of(places)];
-  if (std::ranges::find(targets, target) != targets.end()) return {};
-  targets.push_back(target);
-  return write_made_links(host, *links);
-}
-
-Result<> forget_made_links(HostFs& host, const ArtifactPlaces& places) {
-  auto links = made_links(host);
-  if (!links) return fail(links.error());
-  if (links->erase(key_of(places)) == 0) return {};
-  return write_made_links(host, *links);
 }
 
 // True if hostd, or a fetch into the store, has made the link in the class's place, which leads to `target`.
@@ -249,8 +207,15 @@ Result<> make_link(HostFs& host, const std::filesystem::path& artifacts_dir, con
   const auto top = open_or_make_folder(host, places->top());
   if (!top) return fail(top.error());
   // First the record: a target without a link does no harm.
-  if (target.is_absolute())
-    if (auto added = add_made_link(host, *places, target.string()); !added) return added;
+  if (target.is_absolute()) {
+    auto links = made_links(host);
+    if (!links) return fail(links.error());
+    auto& targets = (*links)[key_of(*places)];
+    if (std::ranges::find(targets, target.string()) == targets.end()) {
+      targets.push_back(target.string());
+      if (auto written = write_made_links(host, *links); !written) return written;
+    }
+  }
   return place_link(*top, *places, target);
 }
 
@@ -300,10 +265,34 @@ Result<> remove_link(HostFs& host, const UniqueFd& top, const ArtifactPlaces& pl
     if (*goes)
       if (auto removed = host.remove_file(places.link()); !removed) return removed;
   }
-  if (auto forgotten = forget_made_links(host, places); !forgotten) return forgotten;
+  auto links = made_links(host);
+  if (!links) return fail(links.error());
+  if (links->erase(key_of(places)) > 0)
+    if (auto written = write_made_links(host, *links); !written) return written;
   if (auto tidied = tidy_links(top, places); !tidied) return tidied;
-  if (replaced == Replaced::comes_back)
-    if (auto back = put_back(top, places); !back) return back;
+  if (replaced == Replaced::stays) return {};
+
+  // The last replaced folder moves back to the link's place, unless that is taken.
+  const std::string prefix = put_aside_prefix(places);
+  const auto entries = entries_of(top, places);
+  if (!entries) return fail(entries.error());
+  std::string last;
+  unsigned highest = 0;
+  for (const DirectoryEntry& entry : *entries) {
+    if (!entry.is_directory || !entry.name.starts_with(prefix)) continue;
+    unsigned number = 0;
+    const char* const end = entry.name.data() + entry.name.size();
+    (void)std::from_chars(entry.name.data() + prefix.size(), end, number);
+    if (number <= highest) continue;
+    highest = number;
+    last = entry.name;
+  }
+  if (last.empty()) return {};
+  const std::string name = places.link().filename();
+  const std::string what = fmt::format("put /{} back", (places.top() / last).string());
+  if (::renameat2(top.get(), last.c_str(), top.get(), name.c_str(), RENAME_NOREPLACE) != 0)
+    return errno == EEXIST ? Result<>() : fail(error_from_errno(errno, what));
+  if (::fsync(top.get()) != 0) return fail(error_from_errno(errno, what));
   return {};
 }
 

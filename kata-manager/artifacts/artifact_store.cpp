@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/text.h"
 #include "common/text/whole_json.h"
 #include "hostfs/descriptor_reads.h"
 #include "kata-manager/artifacts/artifact_links.h"
@@ -31,31 +32,12 @@ constexpr int kVersionOfFormat = 1;
 // The lock of the replaced program, so that the two never work together.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 
-Artifact artifact_of(const json& record) {
-  Artifact artifact;
-  artifact.url = record.at("url").get<std::string>();
-  artifact.earlier_urls = record.value("earlier_urls", std::vector<std::string>());
-  artifact.digest = record.at("digest").get<std::string>();
-  artifact.configuration = record.at("configuration").get<std::string>();
-  for (const json& file : record.at("files")) {
-    artifact.files.push_back({.path = file.at("path").get<std::string>(),
-                              .size = file.value("size", std::uint64_t{0}),
-                              .sha256 = file.value("sha256", ""),
-                              .link = file.value("link", "")});
-  }
-  return artifact;
-}
-
-Error no_folder(const std::filesystem::path& path) {
-  return {.code = make_error_code(Errc::refused),
-          .message = fmt::format("/{} is a link or no folder", path.string()),
-          .hint = "remove it; Ferry makes the folder"};
-}
-
 Result<UniqueFd> open_in(const UniqueFd& folder, const std::filesystem::path& path) {
   UniqueFd out(
       ::openat(folder.get(), path.filename().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!out.valid() && (errno == ELOOP || errno == ENOTDIR)) return fail(no_folder(path));
+  if (!out.valid() && (errno == ELOOP || errno == ENOTDIR))
+    return fail(Errc::refused, fmt::format("/{} is a link or no folder", path.string()),
+                "remove it; Ferry makes the folder");
   if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
   return out;
 }
@@ -69,25 +51,6 @@ Result<UniqueFd> open_or_make_for_group(const UniqueFd& folder, const std::files
   auto out = open_in(folder, path);
   if (out && is_made && ::fchmod(out->get(), kForGroup) != 0) return fail(error_from_errno(errno, what));
   return out;
-}
-
-Result<std::string> read_in_store(const UniqueFd& store, const ArtifactPlaces& places,
-                                  const std::string& name) {
-  const HostFs inside(fmt::format("/proc/self/fd/{}", store.get()));
-  auto text = inside.read_file(name, HostFs::Links::refused);
-  if (!text) return fail(std::move(text).error().during("in /" + places.store().string()));
-  return text;
-}
-
-// The process ID in a lock; empty: the file has something else. Read from the open file: at its path may be
-// another one by now, on which a read would wait.
-std::string process_in(const UniqueFd& lock) {
-  std::array<char, 20> text{};
-  const ssize_t size = ::pread(lock.get(), text.data(), text.size(), 0);
-  std::string out(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
-  if (out.ends_with('\n')) out.pop_back();
-  const bool is_number = std::ranges::all_of(out, [](char c) { return c >= '0' && c <= '9'; });
-  return is_number ? out : std::string();
 }
 
 }  // namespace
@@ -184,16 +147,28 @@ Result<> write_pulled_version(const UniqueFd& store, const ArtifactPlaces& place
 Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places,
                              const std::string& version) {
   const auto path = places.record(version);
-  const auto text = read_in_store(store, places, path.filename());
+  const HostFs inside(fmt::format("/proc/self/fd/{}", store.get()));
+  auto text = inside.read_file(path.filename(), HostFs::Links::refused);
   if (!text && is_gone(text.error()))
     return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
-  if (!text) return fail(text.error());
+  if (!text) return fail(std::move(text).error().during("in /" + places.store().string()));
   try {
     const json record = parse_whole_json(*text);
     if (record.at("version").get<int>() != kVersionOfFormat)
       return fail(Errc::malformed_host,
                   fmt::format("/{}: written by another version of ferry", path.string()));
-    Artifact artifact = artifact_of(record);
+    Artifact artifact;
+    artifact.url = record.at("url").get<std::string>();
+    artifact.earlier_urls = record.value("earlier_urls", std::vector<std::string>());
+    artifact.digest = record.at("digest").get<std::string>();
+    artifact.configuration = record.at("configuration").get<std::string>();
+    for (const json& file : record.at("files")) {
+      artifact.files.push_back({.path = file.at("path").get<std::string>(),
+                                .size = file.value("size", std::uint64_t{0}),
+                                .sha256 = file.value("sha256", ""),
+                                .link = file.value("link", "")});
+    }
+
     // An agent that is not root writes records, and root reads the configuration and names the files in it.
     const auto is_inside = [](const std::filesystem::path& file) {
       const auto parts = inner_path(file.native());
@@ -213,9 +188,20 @@ Result<Artifact> read_record(const UniqueFd& store, const ArtifactPlaces& places
   }
 }
 
-namespace {
+void change_url(Artifact& artifact, const std::string& url) {
+  constexpr std::size_t kMostEarlier = 15;
+  if (artifact.url == url) return;
+  auto& earlier = artifact.earlier_urls;
+  earlier.insert(earlier.begin(), std::exchange(artifact.url, url));
+  std::erase(earlier, url);
+  if (earlier.size() > kMostEarlier) earlier.resize(kMostEarlier);
+}
 
-std::string record_text(const Artifact& artifact) {
+bool has_url(const Artifact& artifact, const std::string& url) {
+  return artifact.url == url || std::ranges::find(artifact.earlier_urls, url) != artifact.earlier_urls.end();
+}
+
+Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact) {
   json files = json::array();
   for (const ArtifactFile& file : artifact.files) {
     json entry = {{"path", file.path.string()}};
@@ -233,29 +219,11 @@ std::string record_text(const Artifact& artifact) {
                  {"configuration", artifact.configuration.lexically_relative(artifact.folder).string()},
                  {"files", std::move(files)}};
   if (!artifact.earlier_urls.empty()) record["earlier_urls"] = artifact.earlier_urls;
-  return record.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
-}
 
-}  // namespace
-
-void change_url(Artifact& artifact, const std::string& url) {
-  constexpr std::size_t kMostEarlier = 15;
-  if (artifact.url == url) return;
-  auto& earlier = artifact.earlier_urls;
-  earlier.insert(earlier.begin(), std::exchange(artifact.url, url));
-  std::erase(earlier, url);
-  if (earlier.size() > kMostEarlier) earlier.resize(kMostEarlier);
-}
-
-bool has_url(const Artifact& artifact, const std::string& url) {
-  return artifact.url == url || std::ranges::find(artifact.earlier_urls, url) != artifact.earlier_urls.end();
-}
-
-Result<> write_record(const UniqueFd& store, const ArtifactPlaces& places, const Artifact& artifact) {
   const auto path = places.record(artifact.version.filename());
   return write_atomically(
       {.directory = store.get(), .name = path.filename(), .existing = -1, .path = "/" + path.string()},
-      record_text(artifact));
+      record.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 Result<UniqueFd> open_or_make_folder(const HostFs& host, const std::filesystem::path& path) {
@@ -296,10 +264,15 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
   static_cast<void>(::fchmod(fd->get(), 0664));
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
-    const std::string user = process_in(*fd);
+    // Read from the open file: at its path may be another one by now, on which a read would wait.
+    std::array<char, 20> text{};
+    const ssize_t size = ::pread(fd->get(), text.data(), text.size(), 0);
+    std::string user(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+    if (user.ends_with('\n')) user.pop_back();
+    const bool is_process = !user.empty() && std::ranges::all_of(user, is_digit);
     return fail(Errc::refused,
                 fmt::format("another program works in /{}{}", top.string(),
-                            user.empty() ? "" : fmt::format(" (process {})", user)),
+                            is_process ? fmt::format(" (process {})", user) : ""),
                 "wait for the other ferry to end, or stop k8s-kata-manager");
   }
   // The process ID is for the message above only; the lock is flock's.

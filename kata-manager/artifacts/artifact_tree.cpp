@@ -48,7 +48,12 @@ struct Lister {
     struct stat status {};
     if (::fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
       return fail(error_from_errno(errno, "stat " + path.string()));
-    if (S_ISLNK(status.st_mode)) return link(parent, name, path);
+    if (S_ISLNK(status.st_mode)) {
+      auto target = read_link(parent, name.c_str(), [&] { return "read link " + path.string(); });
+      if (!target) return fail(std::move(target).error());
+      found.files.push_back({.path = path, .size = 0, .sha256 = {}, .link = std::move(*target)});
+      return {};
+    }
     if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
       return fail(Errc::refused, fmt::format("'{}' is no file, folder or link", path.string()));
     const bool is_folder = S_ISDIR(status.st_mode);
@@ -65,13 +70,6 @@ struct Lister {
       file.sha256 = std::move(*hash);
     }
     found.files.push_back(std::move(file));
-    return {};
-  }
-
-  Result<> link(int parent, const std::string& name, const std::filesystem::path& path) {
-    auto target = read_link(parent, name.c_str(), [&] { return "read link " + path.string(); });
-    if (!target) return fail(std::move(target).error());
-    found.files.push_back({.path = path, .size = 0, .sha256 = {}, .link = std::move(*target)});
     return {};
   }
 };

@@ -60,11 +60,10 @@ Result<> tidy_store(const UniqueFd& store, const ArtifactPlaces& places) {
 
 namespace {
 
-// Opens a layer's blob. Skopeo has compared the digest with what came; here, what lies on the disk is
-// compared.
-Result<UniqueFd> open_blob(const UniqueFd& blobs, const ArtifactLayer& layer) {
+Result<> place(const ArtifactLayer& layer, const UniqueFd& blobs, SafeTree& tree, bool allow_setuid) {
+  // Skopeo has compared the digest with what came; here, what lies on the disk is compared.
   const std::string& name = layer.digest.hex;
-  UniqueFd blob(::openat(blobs.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  const UniqueFd blob(::openat(blobs.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
   if (!blob.valid() || ::fstat(blob.get(), &status) != 0)
     return fail(error_from_errno(errno, "open blob " + layer.digest.text()));
@@ -74,25 +73,20 @@ Result<UniqueFd> open_blob(const UniqueFd& blobs, const ArtifactLayer& layer) {
   if (*hex != name)
     return fail(Errc::failed, fmt::format("blob {}: what came is not of that digest and of {} bytes",
                                           layer.digest.text(), layer.size));
+
   // It becomes a file of the artifact, and is skopeo's user's until now.
   const bool is_ours = status.st_uid == ::geteuid();
   if ((!is_ours && ::fchown(blob.get(), ::geteuid(), ::getegid()) != 0) || ::fchmod(blob.get(), 0644) != 0)
     return fail(error_from_errno(errno, "take blob " + layer.digest.text()));
-  return blob;
-}
 
-Result<> place(const ArtifactLayer& layer, const UniqueFd& blobs, SafeTree& tree, bool allow_setuid) {
-  const auto blob = open_blob(blobs, layer);
-  if (!blob) return fail(blob.error());
   InnerParts title;
   if (!layer.title.empty()) {
     auto parts = inner_path(layer.title);
     if (!parts) return fail(std::move(parts).error());
     title = std::move(*parts);
   }
-  if (layer.use == ArtifactLayer::Use::file)
-    return tree.adopt(title, blobs.get(), layer.digest.hex, layer.size);
-  return unpack(blob->get(), tree, {.below = title, .allow_setuid = allow_setuid});
+  if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs.get(), name, layer.size);
+  return unpack(blob.get(), tree, {.below = title, .allow_setuid = allow_setuid});
 }
 
 }  // namespace

@@ -97,15 +97,14 @@ namespace {
 
 using Found = std::optional<std::string>;
 
-Result<Found> changed_link(const HostFs& host, const ArtifactFile& file, const std::filesystem::path& path) {
-  const auto target = host.link_target(path.relative_path());
-  if (!target && is_gone(target.error())) return Found("is not there");
-  if (!target || *target != file.link) return Found("is no link to " + file.link);
-  return Found();
-}
-
-Result<Found> changed_file(const HostFs& host, const ArtifactFile& file, const std::filesystem::path& path,
-                           const std::function<void(std::size_t)>& on_progress) {
+Result<Found> change_of(const HostFs& host, const ArtifactFile& file, const std::filesystem::path& path,
+                        const std::function<void(std::size_t)>& on_progress) {
+  if (!file.link.empty()) {
+    const auto target = host.link_target(path.relative_path());
+    if (!target && is_gone(target.error())) return Found("is not there");
+    if (!target || *target != file.link) return Found("is no link to " + file.link);
+    return Found();
+  }
   if (file.sha256.empty()) return Found();  // a folder of file:// has no hashes
   // A link or a pipe may be in the file's place; opening it must not follow or block.
   const auto fd = host.open(path.relative_path(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
@@ -138,8 +137,7 @@ Result<std::vector<std::string>> changes_since_fetch(
   std::vector<std::string> out;
   for (const ArtifactFile& file : artifact.files) {
     const auto path = artifact.version / file.path;
-    const auto what =
-        file.link.empty() ? changed_file(host, file, path, report) : changed_link(host, file, path);
+    const auto what = change_of(host, file, path, report);
     if (!what) return fail(what.error());
     if (const auto& found = *what) out.push_back(path.string() + " " + *found);
   }

@@ -79,15 +79,6 @@ bool host_fits(std::string_view pattern, std::string_view host) {
   }
 }
 
-bool path_fits(std::string_view path, std::string_view repository) {
-  return path.empty() || path == repository ||
-         (repository.starts_with(path) && repository[path.size()] == '/');
-}
-
-bool names_a_host(std::string_view key) {
-  return key.find_first_of(".:") != std::string_view::npos || key == "localhost";
-}
-
 }  // namespace
 
 Result<DockerConfig> DockerConfig::parse(std::string_view text) {
@@ -101,7 +92,8 @@ Result<DockerConfig> DockerConfig::parse(std::string_view text) {
   const json& map = older ? *parsed : parsed->at("auths");
   if (!map.is_object()) return fail(wrong("auths", "it is no map from hosts to credentials"));
   for (const auto& [key, value] : map.items()) {
-    if (older && !names_a_host(key)) {
+    const bool names_registry = key.find_first_of(".:") != std::string::npos || key == "localhost";
+    if (older && !names_registry) {
       // Docker's own file has further keys. Only entries with credentials must name a registry.
       if (value.is_object() && (value.contains("auth") || value.contains("username")))
         return fail(wrong(key, "it names no registry"));
@@ -126,8 +118,11 @@ Result<DockerConfig> DockerConfig::parse(std::string_view text) {
 
 RegistryCredentials DockerConfig::credentials(std::string_view registry, std::string_view repository) const {
   const std::string host = plain_registry(registry);
-  for (const Entry& entry : entries_)
-    if (host_fits(entry.host, host) && path_fits(entry.path, repository)) return entry.credentials;
+  for (const Entry& entry : entries_) {
+    const bool has_path =
+        entry.path.empty() || repository == entry.path || repository.starts_with(entry.path + "/");
+    if (has_path && host_fits(entry.host, host)) return entry.credentials;
+  }
   return {};
 }
 

@@ -23,12 +23,8 @@ namespace {
 
 constexpr std::string_view kFileScheme = "file://";
 
-// Identifies a folder, independent of its path.
-struct FolderIdentity {
-  dev_t device = 0;
-  ino_t inode = 0;  // 0: unknown
-  bool operator==(const FolderIdentity&) const = default;
-};
+// Identifies a folder, independent of its path. Zeros: it could not be opened.
+using FolderIdentity = std::pair<dev_t, ino_t>;
 
 // True if a registry has refused the credentials, or the lack of them.
 bool is_denied(const Error& error) {
@@ -42,7 +38,7 @@ bool is_denied(const Error& error) {
 FolderIdentity identity(const UniqueFd& folder) {
   struct stat status {};
   if (::fstat(folder.get(), &status) != 0) return {};
-  return {.device = status.st_dev, .inode = status.st_ino};
+  return {status.st_dev, status.st_ino};
 }
 
 struct Fetch {
@@ -61,13 +57,22 @@ struct Fetch {
     auto inside = folder.lexically_normal().relative_path();
     // "DIR/" must equal DIR: as another path, it would make the link lead to itself.
     if (!inside.has_filename()) inside = inside.parent_path();
-    const auto in_place = is_in_place(inside);
+    auto opened = host.open(inside, O_RDONLY | O_DIRECTORY);
+    if (!opened && is_gone(opened.error()))
+      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request.url, inside.string()));
+    if (!opened) return fail(std::move(opened).error().during(request.url));
+    const auto in_place = is_in_place(inside, *opened);
     if (!in_place) return fail(in_place.error());
-    auto listing = list(inside);
+
+    auto listing = list_tree(std::move(*opened), true, request.limits.files);
     if (!listing) return fail(std::move(listing).error().during(request.url));
     Artifact artifact = described(std::move(listing->files));
-    artifact.digest = digest_of(artifact.files);
+    ContentHash hash;
+    for (const ArtifactFile& file : artifact.files)
+      hash.add(file.path.string() + '\0' + file.sha256 + '\0' + file.link + '\n');
+    artifact.digest = "sha256:" + hash.hex();
     artifact.version = "/" / inside;
+
     if (auto chosen = choose(artifact, host, inside); !chosen) return fail(std::move(chosen).error());
     if (*in_place) return artifact;
     auto switched = lead_to(artifact.version);
@@ -87,11 +92,18 @@ struct Fetch {
     if (!credentials) return fail(std::move(credentials).error());
     auto endpoints = registry_endpoints(*reference, request, *credentials);
     if (!endpoints) return fail(std::move(endpoints).error());
+
     auto artifact = asked(*reference, *endpoints);
     // If the registry answered, the version may have changed, so the present one is not used.
     if (!artifact && artifact.error().code == Errc::unreachable && request.or_what_is_here && !answered) {
-      if (auto here = in_use()) artifact = used_unasked(std::move(*here), artifact.error());
+      const std::string why = artifact.error().message;
+      if (auto here = in_use()) artifact = use(std::move(*here));
+      if (artifact)
+        artifact->notes.push_back(
+            fmt::format("the registry cannot be reached, and what it gave before is used, {}: {}",
+                        artifact->digest, why));
     }
+
     if (!artifact && is_denied(artifact.error())) {
       const RegistryEndpoint& itself = endpoints->back();
       artifact.error().hint = itself.credentials.empty()
@@ -106,45 +118,40 @@ struct Fetch {
 
   // True if link() leads to this folder already, by any path. A folder below the link or in the store is
   // refused: the fetch would replace it.
-  Result<bool> is_in_place(const std::filesystem::path& inside) const {
+  Result<bool> is_in_place(const std::filesystem::path& inside, const UniqueFd& folder) const {
     if (inside == places.link()) return true;
     const auto link = identity_of(places.link());
     const auto own_store = identity_of(places.store());
-    auto folder = host.open(inside, O_RDONLY | O_DIRECTORY);
-    if (!folder && is_gone(folder.error()))
-      return fail(Errc::not_found, fmt::format("{}: /{} is not there", request.url, inside.string()));
-    if (!folder) return fail(std::move(folder).error().during(request.url));
-    const auto own = identity(*folder);
+    const auto own = identity(folder);
+    UniqueFd parent;
     for (auto at = own;;) {
       const bool below_link = at == link && at != own;
-      if (at.inode != 0 && (below_link || at == own_store))
+      if (at != FolderIdentity() && (below_link || at == own_store))
         return fail(Errc::refused,
                     fmt::format("{}: it lies in /{}, whose content it would replace", request.url,
                                 (below_link ? places.link() : places.store()).string()),
                     "name a folder elsewhere");
-      UniqueFd up(::openat(folder->get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      const int below = parent.valid() ? parent.get() : folder.get();
+      UniqueFd up(::openat(below, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       if (!up.valid()) return fail(error_from_errno(errno, request.url));
-      *folder = std::move(up);
-      const auto above = identity(*folder);
+      parent = std::move(up);
+      const auto above = identity(parent);
       if (above == at) break;  // the root is its own parent
       at = above;
     }
     return own == link;
   }
 
-  // A new folder for skopeo. Root's is in no folder of the store: the agent's group may write there.
-  Result<UniqueFd> make_pull_folder() const {
+  Result<Artifact> asked(const ImageReference& reference, std::span<const RegistryEndpoint> endpoints) {
+    // Root's folder for skopeo is in no folder of the store: the agent's group may write there.
     const bool is_root = ::geteuid() == 0;
     const UniqueFd& parent = is_root ? top : store;
     const auto path = (is_root ? places.top() : places.store()) / kPull;
     if (::mkdirat(parent.get(), kPull, S_IRWXU) != 0)
       return fail(error_from_errno(errno, "make folder /" + path.string()));
-    return open_or_make_in(parent, path);
-  }
-
-  Result<Artifact> asked(const ImageReference& reference, std::span<const RegistryEndpoint> endpoints) {
-    auto folder = make_pull_folder();
+    auto folder = open_or_make_in(parent, path);
     if (!folder) return fail(std::move(folder).error());
+
     const auto skopeo = Skopeo::prepare(std::move(*folder), reference, endpoints, request);
     if (!skopeo) return fail(skopeo.error());
     auto document = skopeo->manifest(reference.manifest_key());
@@ -162,6 +169,7 @@ struct Fetch {
     }
     const auto* const manifest = std::get_if<ArtifactManifest>(&*parsed);
     if (manifest == nullptr) return fail(Errc::malformed_host, "manifest: an index leads to an index");
+
     const std::string version = document->digest.file_name();
     auto here = sound(version);
     auto artifact = here ? use(std::move(*here)) : made(*skopeo, *manifest, document->digest);
@@ -182,15 +190,6 @@ struct Fetch {
       if (here && has_url(*here, request.url)) return std::move(*here);
     }
     return std::nullopt;
-  }
-
-  Result<Artifact> used_unasked(Artifact here, const Error& why) {
-    const std::string digest = here.digest;
-    auto artifact = use(std::move(here));
-    if (artifact)
-      artifact->notes.push_back(fmt::format(
-          "the registry cannot be reached, and what it gave before is used, {}: {}", digest, why.message));
-    return artifact;
   }
 
   // A present version, if the sizes of its files equal its record. Contents are not read.
@@ -305,25 +304,9 @@ struct Fetch {
     return choose(artifact, HostFs(fmt::format("/proc/self/fd/{}", folder->get())), {});
   }
 
-  Result<TreeListing> list(const std::filesystem::path& folder) const {
-    auto opened = host.open(folder, O_RDONLY | O_DIRECTORY);
-    if (!opened && is_gone(opened.error()))
-      return fail(Errc::not_found, fmt::format("/{} is not there", folder.string()));
-    if (!opened) return fail(std::move(opened).error());
-    return list_tree(std::move(*opened), true, request.limits.files);
-  }
-
   FolderIdentity identity_of(const std::filesystem::path& folder) const {
     const auto opened = host.open(folder, O_RDONLY | O_DIRECTORY);
     return opened ? identity(*opened) : FolderIdentity{};
-  }
-
-  static std::string digest_of(const std::vector<ArtifactFile>& files) {
-    ContentHash hash;
-    for (const ArtifactFile& file : files) {
-      hash.add(file.path.string() + '\0' + file.sha256 + '\0' + file.link + '\n');
-    }
-    return "sha256:" + hash.hex();
   }
 };
 

@@ -36,13 +36,6 @@ std::string dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-Error error_of(const json& value) {
-  const bool ours = value.at("category") == ferry_category().name();
-  return {.code = {value.at("code").get<int>(), ours ? ferry_category() : std::generic_category()},
-          .message = value.at("message"),
-          .hint = value.at("hint")};
-}
-
 }  // namespace
 
 std::string job_text(const FetchJob& job) {
@@ -72,7 +65,14 @@ std::string answer_text(const Result<Artifact>& answer) {
 Result<Artifact> read_answer(std::string_view text) {
   try {
     const json value = parse_whole_json(text);
-    if (value.contains("error")) return fail(error_of(value.at("error")));
+    if (value.contains("error")) {
+      const json& error = value.at("error");
+      const bool is_ours = error.at("category") == ferry_category().name();
+      return fail(
+          Error{.code = {error.at("code").get<int>(), is_ours ? ferry_category() : std::generic_category()},
+                .message = error.at("message"),
+                .hint = error.at("hint")});
+    }
     return value.at("artifact").get<Artifact>();
   } catch (const json::exception& error) {
     return fail(Errc::malformed_host, std::string("ferry-fetch's answer cannot be read: ") + error.what());

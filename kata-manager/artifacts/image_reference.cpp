@@ -109,10 +109,6 @@ Fault fault_of_tag(std::string_view tag) {
       tag, kLongest);
 }
 
-bool names_a_host(std::string_view part) {
-  return part == "localhost" || part.find_first_of(".:[") != std::string_view::npos;
-}
-
 }  // namespace
 
 Result<ImageReference> ImageReference::parse(std::string_view text) {
@@ -133,9 +129,11 @@ Result<ImageReference> ImageReference::parse(std::string_view text) {
     rest = rest.substr(0, at);
   }
   const auto slash = rest.find('/');
-  if (slash != std::string_view::npos && names_a_host(rest.substr(0, slash))) {
-    if (auto fault = fault_of_registry(rest.substr(0, slash)); !fault.empty()) return wrong(fault);
-    reference.registry = plain_registry(rest.substr(0, slash));
+  const std::string_view first = rest.substr(0, slash);
+  const bool is_host = first == "localhost" || first.find_first_of(".:[") != std::string_view::npos;
+  if (slash != std::string_view::npos && is_host) {
+    if (auto fault = fault_of_registry(first); !fault.empty()) return wrong(fault);
+    reference.registry = plain_registry(first);
     rest = rest.substr(slash + 1);
   } else {
     reference.registry = "docker.io";

@@ -19,19 +19,15 @@ bool is_control(char c) {
   return static_cast<unsigned char>(c) < kFirstReadable || static_cast<unsigned char>(c) == kDelete;
 }
 
-// Messages show this form: control characters become '?', so that a terminal does not obey them.
-std::string shown(std::string_view path) {
-  constexpr std::size_t kEnough = 200;
-  std::string text(path.substr(0, kEnough));
-  std::ranges::replace_if(text, is_control, '?');
-  return text;
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> inner_path(std::string_view path) {
   const auto refuse = [&](std::string_view why) {
-    return fail(Errc::refused, fmt::format("the path '{}' {}", shown(path), why));
+    // A terminal would obey control characters.
+    constexpr std::size_t kEnough = 200;
+    std::string shown(path.substr(0, kEnough));
+    std::ranges::replace_if(shown, is_control, '?');
+    return fail(Errc::refused, fmt::format("the path '{}' {}", shown, why));
   };
   if (path.empty()) return refuse("is empty");
   if (path.size() >= PATH_MAX) return refuse("is too long");

@@ -17,30 +17,6 @@ namespace {
 
 constexpr const char* kInstalled = "var/lib/ferry-hostd/kata/installed.json";
 
-// The result of a fetch from file://, as far as a plan needs it. Reads no file's content.
-Result<std::optional<Artifact>> local_artifact(const HostFs& host, const ClassFile& file,
-                                               const KataClass& kata, const std::filesystem::path& folder) {
-  auto opened = host.open(folder.relative_path(), O_RDONLY | O_DIRECTORY);
-  if (!opened) return fail(std::move(opened).error().during(kata.artifacts.url));
-  // A listing has no limit of depth, and another user's folder could take all of hostd's memory.
-  if (auto r = check_root_only(host, folder); !r)
-    return fail(std::move(r).error().during(kata.artifacts.url));
-  auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
-  if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
-  const auto chosen =
-      choose_configuration(listing->files, kata.artifacts.configuration.value_or(std::filesystem::path()));
-  if (!chosen)
-    return fail(Errc::refused,
-                fmt::format("{}: {}: {}", kata.name, kata.artifacts.url, chosen.error().message),
-                chosen.error().hint);
-  return std::optional(Artifact{.name = kata.name,
-                                .url = kata.artifacts.url,
-                                .folder = file.artifacts_dir / kata.name,
-                                .version = folder,
-                                .configuration = folder / *chosen,
-                                .files = std::move(listing->files)});
-}
-
 Result<> record(HostFs& host, const std::vector<std::filesystem::path>& folders) {
   nlohmann::json document = {{"artifacts_dir", folders.front().string()}};
   for (std::size_t i = 1; i < folders.size(); ++i) document["earlier"].push_back(folders[i].string());
@@ -51,8 +27,28 @@ Result<> record(HostFs& host, const std::vector<std::filesystem::path>& folders)
 
 Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFile& file,
                                                const KataClass& kata) {
-  if (const auto folder = kata.artifacts.folder()) return local_artifact(host, file, kata, *folder);
-  return current_artifact(host, file.artifacts_dir, kata.name, kata.artifacts.url);
+  const auto folder = kata.artifacts.folder();
+  if (!folder) return current_artifact(host, file.artifacts_dir, kata.name, kata.artifacts.url);
+  auto opened = host.open(folder->relative_path(), O_RDONLY | O_DIRECTORY);
+  if (!opened) return fail(std::move(opened).error().during(kata.artifacts.url));
+  // A listing has no limit of depth, and another user's folder could take all of hostd's memory.
+  if (auto r = check_root_only(host, *folder); !r)
+    return fail(std::move(r).error().during(kata.artifacts.url));
+  auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
+  if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
+
+  const auto chosen =
+      choose_configuration(listing->files, kata.artifacts.configuration.value_or(std::filesystem::path()));
+  if (!chosen)
+    return fail(Errc::refused,
+                fmt::format("{}: {}: {}", kata.name, kata.artifacts.url, chosen.error().message),
+                chosen.error().hint);
+  return std::optional(Artifact{.name = kata.name,
+                                .url = kata.artifacts.url,
+                                .folder = file.artifacts_dir / kata.name,
+                                .version = *folder,
+                                .configuration = *folder / *chosen,
+                                .files = std::move(listing->files)});
 }
 
 Result<> remember_artifacts_dir(HostFs& host, const std::filesystem::path& folder) {

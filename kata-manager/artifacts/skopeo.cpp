@@ -126,18 +126,6 @@ Result<> write_new(SafeTree& tree, const InnerParts& path, const std::string& te
   return fail(error_from_errno(errno, "write " + path.back()));
 }
 
-// Skopeo gets the variables that lead to the network alone. Without a home it reads and keeps nothing there.
-Environment environment_of(const FetchRequest& request) {
-  Environment out = {{"HOME", "/nonexistent"}};
-  const Environment ours = process_environment();
-  for (const char* name :
-       {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"})
-    if (const auto found = ours.find(name); found != ours.end()) out.insert(*found);
-  if (!request.proxy.empty()) out["HTTP_PROXY"] = out["HTTPS_PROXY"] = request.proxy;
-  if (!request.no_proxy.empty()) out["NO_PROXY"] = fmt::format("{}", fmt::join(request.no_proxy, ","));
-  return out;
-}
-
 // An option of prlimit(1). A limit that is lower already stays.
 std::string limit_option(const char* name, __rlimit_resource resource, rlim_t most) {
   rlimit now{};
@@ -210,7 +198,17 @@ Error error_of(const std::string& words, const std::string& image) {
 Result<Skopeo> Skopeo::prepare(UniqueFd folder, const ImageReference& reference,
                                std::span<const RegistryEndpoint> endpoints, const FetchRequest& request) {
   Skopeo skopeo(std::move(folder), reference.registry + "/" + reference.repository, request);
-  skopeo.environment_ = environment_of(request);
+  // Skopeo gets the variables that lead to the network alone. Without a home it reads and keeps nothing
+  // there.
+  Environment& variables = skopeo.environment_;
+  variables["HOME"] = "/nonexistent";
+  const Environment ours = process_environment();
+  for (const char* name :
+       {"PATH", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"})
+    if (const auto found = ours.find(name); found != ours.end()) variables.insert(*found);
+  if (!request.proxy.empty()) variables["HTTP_PROXY"] = variables["HTTPS_PROXY"] = request.proxy;
+  if (!request.no_proxy.empty()) variables["NO_PROXY"] = fmt::format("{}", fmt::join(request.no_proxy, ","));
+
   const auto credentials = auth_file(endpoints);
   if (!credentials) return fail(credentials.error());
   auto kept = memory_file(*credentials);

@@ -157,12 +157,23 @@ struct Unpacker {
   std::uint64_t headers = 0;
 
   Result<> entry(archive_entry* entry) {
-    if (auto counted = count_header(); !counted) return counted;
+    // Limits the entries, even those that make nothing (a folder again and again), and the bytes between
+    // them.
+    constexpr std::uint64_t kPerEntry = 64ULL << 10;  // long names, attributes and padding
+    const ArtifactLimits& limits = into.limits();
+    if (++headers > limits.files)
+      return fail(Errc::refused, fmt::format("archive: it has more than {} entries", limits.files));
+    const auto read =
+        static_cast<std::uint64_t>(std::max<std::int64_t>(::archive_filter_bytes(reader, 0), 0));
+    if (read > limits.bytes && read - limits.bytes > headers * kPerEntry)
+      return fail(Errc::refused, fmt::format("archive: it is more than {} bytes", limits.bytes));
+
     auto path = inner_path(either(::archive_entry_pathname(entry), ::archive_entry_pathname_utf8(entry)));
     if (!path) return fail(std::move(path).error().during("archive"));
-    if (!is_below(*path)) {
+    const auto [rest, missing] = std::ranges::mismatch(*path, options.below);
+    if (missing != options.below.end()) {
       // Folders above `below` are skipped.
-      if (::archive_entry_filetype(entry) == AE_IFDIR && leads_to(*path)) return {};
+      if (::archive_entry_filetype(entry) == AE_IFDIR && rest == path->end()) return {};
       return fail(refusal(*path, fmt::format("is not below '{}'", text_of(options.below))).during("archive"));
     }
     if (!path->empty() && path->back().starts_with(".wh."))
@@ -183,29 +194,6 @@ struct Unpacker {
       default:
         return fail(refusal(*path, "is no file, folder or link").during("archive"));
     }
-  }
-
-  // Limits the entries, even those that make nothing (a folder again and again), and the bytes between
-  // them.
-  Result<> count_header() {
-    constexpr std::uint64_t kPerEntry = 64ULL << 10;  // long names, attributes and padding
-    const ArtifactLimits& limits = into.limits();
-    if (++headers > limits.files)
-      return fail(Errc::refused, fmt::format("archive: it has more than {} entries", limits.files));
-    const auto read =
-        static_cast<std::uint64_t>(std::max<std::int64_t>(::archive_filter_bytes(reader, 0), 0));
-    if (read > limits.bytes && read - limits.bytes > headers * kPerEntry)
-      return fail(Errc::refused, fmt::format("archive: it is more than {} bytes", limits.bytes));
-    return {};
-  }
-
-  bool is_below(const InnerParts& path) const {
-    const InnerParts& below = options.below;
-    return path.size() >= below.size() && std::equal(below.begin(), below.end(), path.begin());
-  }
-  bool leads_to(const InnerParts& path) const {
-    const InnerParts& below = options.below;
-    return path.size() < below.size() && std::equal(path.begin(), path.end(), below.begin());
   }
 
   Result<> file(const InnerParts& path, archive_entry* entry) {

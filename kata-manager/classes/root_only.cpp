@@ -32,7 +32,6 @@ struct Entry {
   bool is_folder() const { return S_ISDIR(mode); }
   // A link has no mode of its own.
   bool others_write() const { return !is_link() && (mode & kOthersWrite) != 0; }
-  bool is_sticky() const { return is_folder() && (mode & S_ISVTX) != 0; }
 };
 
 /// All paths are relative to the host's root.
@@ -105,7 +104,8 @@ class RootOnly {
       }
       if (auto r = check_owner(next, *entry); !r) return fail(std::move(r).error());
       if (!entry->is_link()) {
-        if (!entry->is_sticky())
+        const bool is_sticky = entry->is_folder() && (entry->mode & S_ISVTX) != 0;
+        if (!is_sticky)
           if (auto r = check_entry(next, *entry); !r) return fail(std::move(r).error());
         here = next;
         continue;

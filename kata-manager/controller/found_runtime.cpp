@@ -46,7 +46,9 @@ class RuntimeSearch {
       }
       return std::move(out_);
     }
-    const auto by_itself = ask_the_running_one();
+    const auto state = running_.state();
+    const auto by_itself =
+        state ? ContainerdRelease::parse(state->version) : Result<ContainerdRelease>(fail(state.error()));
     const auto by_program = ask_its_program(by_itself);
     if (said) {
       auto release = ContainerdRelease::parse(*said);
@@ -64,7 +66,7 @@ class RuntimeSearch {
       out_.release_by = "the running containerd itself";
     } else {
       std::string why = out_.no_program;
-      if (!why_.empty()) add_to(why, why_);
+      add_to(why, by_itself.error().message);
       return fail(Errc::failed, "containerd was not found, or does not report its version: " + why,
                   "install or start containerd, or name its version: --containerd-version 1.7.24");
     }
@@ -76,31 +78,27 @@ class RuntimeSearch {
   }
 
  private:
-  struct Candidate {
-    std::filesystem::path path;
-    std::string what;        // its origin, for people
-    bool is_certain = true;  // false: may be another installation's
-  };
-
-  std::vector<Candidate> candidates() const {
+  std::optional<ContainerdRelease> ask_its_program(const Result<ContainerdRelease>& by_itself) {
+    struct Candidate {
+      std::filesystem::path path;
+      std::string what;        // its origin, for people
+      bool is_certain = true;  // false: may be another installation's
+    };
     const RuntimePlace& place = out_.place;
-    std::vector<Candidate> out;
-    if (place.started) out.push_back({.path = *place.started, .what = "which its unit starts"});
+    std::vector<Candidate> candidates;
+    if (place.started) candidates.push_back({.path = *place.started, .what = "which its unit starts"});
     if (const auto running = running_containerd(host_, place); running && !place.started)
-      out.push_back({.path = *running, .what = "which runs"});
+      candidates.push_back({.path = *running, .what = "which runs"});
     // Distributions of Kubernetes ship their own containerd.
     const bool is_usual = place.name == "containerd";
     for (const auto& path : place.programs) {
-      if (std::ranges::find(out, path, &Candidate::path) != out.end()) continue;
-      out.push_back({.path = path,
-                     .what = is_usual ? "where containerd usually is" : "of " + place.name,
-                     .is_certain = !is_usual});
+      if (std::ranges::find(candidates, path, &Candidate::path) != candidates.end()) continue;
+      candidates.push_back({.path = path,
+                            .what = is_usual ? "where containerd usually is" : "of " + place.name,
+                            .is_certain = !is_usual});
     }
-    return out;
-  }
 
-  std::optional<ContainerdRelease> ask_its_program(const std::optional<ContainerdRelease>& by_itself) {
-    for (const Candidate& candidate : candidates()) {
+    for (const Candidate& candidate : candidates) {
       const std::string path = candidate.path.string();
       if (!host_.exists(candidate.path.relative_path())) {
         add_to(out_.no_program, "there is no " + path);
@@ -127,18 +125,6 @@ class RuntimeSearch {
     return std::nullopt;
   }
 
-  std::optional<ContainerdRelease> ask_the_running_one() {
-    const auto state = running_.state();
-    if (!state) {
-      why_ = state.error().message;
-      return std::nullopt;
-    }
-    const auto release = ContainerdRelease::parse(state->version);
-    if (release) return *release;
-    why_ = release.error().message;
-    return std::nullopt;
-  }
-
   static void add_to(std::string& list, const std::string& what) {
     list += (list.empty() ? "" : "; ") + what;
   }
@@ -146,7 +132,6 @@ class RuntimeSearch {
   HostWriter& writer_;
   ContainerRuntime& running_;
   FoundRuntime out_;
-  std::string why_;  // why the running daemon gives no release
 };
 
 }  // namespace

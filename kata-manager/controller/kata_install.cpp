@@ -20,17 +20,6 @@ namespace {
 
 constexpr std::array kModules = {"vhost_vsock", "vhost_net"};
 
-/// The runtimes that a stopped daemon will know when it starts.
-RuntimeState predicted_state(const RuntimePlan& plan) {
-  RuntimeState out;
-  auto& runtimes = out.runtimes.emplace();
-  for (const auto& [name, entry] : plan.after.runtimes()) {
-    const std::string path = text_at(plan.after.runtimes(), {name, "options", "ConfigPath"});
-    if (!path.empty()) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = path});
-  }
-  return out;
-}
-
 /// Why the files of leaving classes are still needed: the runtime may start them, or a pod that began after
 /// the plan uses them. The files then stay until the next run.
 Result<std::optional<std::string>> still_needed(const ChangeContext& context, const KataChange& change) {
@@ -44,7 +33,16 @@ Result<std::optional<std::string>> still_needed(const ChangeContext& context, co
   const RuntimeOutcome outcome = change.outcome.value_or(RuntimeOutcome());
   if (state && outcome.unverified && !outcome.acted)
     return std::optional<std::string>("the container runtime has not read its own files yet");
-  const auto known = runtimes_of_classes(state ? *state : predicted_state(change.plan), gone);
+  // A stopped daemon will know the planned runtimes when it starts.
+  RuntimeState next = state.value_or(RuntimeState());
+  if (!state) {
+    auto& runtimes = next.runtimes.emplace();
+    for (const auto& [name, entry] : change.plan.after.runtimes()) {
+      const std::string path = text_at(change.plan.after.runtimes(), {name, "options", "ConfigPath"});
+      if (!path.empty()) runtimes.push_back({.name = name, .type = {}, .shim = {}, .configuration = path});
+    }
+  }
+  const auto known = runtimes_of_classes(next, gone);
   if (!known.empty())
     return std::optional(fmt::format("the container runtime {} {} with them by a file that is not ours",
                                      state ? "knows" : "will know", fmt::join(known, ", ")));

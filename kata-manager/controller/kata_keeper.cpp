@@ -33,35 +33,35 @@ std::string words_of(const Error& error) {
   return error.hint.empty() ? error.message : error.message + " (" + error.hint + ")";
 }
 
-/// The planner's input beside the host's files.
-struct DesiredInputs {
-  const FoundRuntime* runtime = nullptr;
-  ContainerRuntime* asked = nullptr;  ///< queried for its pods
-  RuntimeState state;                 ///< its answer; if that has no runtimes, the files count
-  KataDevices devices;
-};
-
 /// Writes nothing. `file` is desired_class_file() of `desired`. Errors, if they do not come from one class
 /// alone: as plan_kata() and configured_runtimes().
 class Planner {
  public:
+  /// `state`: the container runtime's answer. If that has no runtimes, the files count.
   Planner(const HostFs& host, const DesiredClasses& desired, const ClassFile& file,
-          const DesiredInputs& inputs)
-      : host_(host), desired_(desired), file_(file), inputs_(inputs), possible_(file) {
+          const KataRuntime& runtime, const RuntimeState& state, const KataDevices& devices)
+      : host_(host),
+        desired_(desired),
+        file_(file),
+        runtime_(runtime.found_runtime),
+        asked_(*runtime.asked),
+        state_(state),
+        devices_(devices),
+        possible_(file) {
     possible_.classes.clear();
   }
 
   Result<DesiredPlan> plan() {
-    auto configured = configured_runtimes(host_, *inputs_.runtime);
+    auto configured = configured_runtimes(host_, runtime_);
     if (!configured) return fail(std::move(configured).error());
     configured_ = std::move(*configured);
     for (const KataClass& kata : file_.classes) sort_out(kata);
     auto setup = set_up(
-        host_, possible_, inputs_.devices,
+        host_, possible_, devices_,
         [&](const KataClass& kata) { return Result<std::optional<Artifact>>(artifacts_.at(kata.name)); },
-        inputs_.runtime->version_of);
+        runtime_.version_of);
     if (!setup) return fail(std::move(setup).error());
-    out_.change.runtime = *inputs_.runtime;
+    out_.change.runtime = runtime_;
     out_.change.setup = std::move(*setup);
     own_ = out_.change.setup.handlers.size();
     sort_out_leaving();
@@ -70,11 +70,15 @@ class Planner {
     std::erase_if(out_.change.setup.files, [&](const FileChange& change) {
       return !change.after && kept_.contains(class_of_file(change.path));
     });
-    auto plan = plan_runtime(host_, *inputs_.runtime, out_.change.setup.handlers);
+    auto plan = plan_runtime(host_, runtime_, out_.change.setup.handlers);
     if (!plan) return fail(std::move(plan).error());
     out_.change.plan = std::move(*plan);
     // The same handlers in another order need no restart.
-    if (handlers().size() > own_ && is_in_place()) out_.change.plan.changes.clear();
+    const bool is_in_place = std::ranges::all_of(handlers(), [&](const RuntimeHandler& handler) {
+      return std::ranges::any_of(configured_, [&](const auto& one) { return matches(one, handler); });
+    });
+    if (handlers().size() > own_ && configured_.size() == handlers().size() && is_in_place)
+      out_.change.plan.changes.clear();
     find_changes();
     for (auto& [name, other] : others_) out_.others.push_back(std::move(other));
     return std::move(out_);
@@ -102,8 +106,7 @@ class Planner {
     ClassFile alone = file_;
     alone.classes = {kata};
     const auto setup = set_up(
-        host_, alone, inputs_.devices, [&](const KataClass&) { return artifact; },
-        inputs_.runtime->version_of);
+        host_, alone, devices_, [&](const KataClass&) { return artifact; }, runtime_.version_of);
     if (!setup) return set_aside(kata, HandlerState::blocked, words_of(setup.error()));
     for (const RefusedClass& refused : setup->refused)
       for (const std::string& name : kata.handlers())
@@ -162,7 +165,7 @@ class Planner {
     for (const RuntimeHandler& handler : this->handlers()) leaving.others.push_back(handler.name);
     for (const ConfiguredRuntime& configured : configured_)
       if (class_of(configured.configuration) != name) leaving.others.push_back(configured.name);
-    const auto who = who_has(host_, *inputs_.asked, inputs_.state, leaving);
+    const auto who = who_has(host_, asked_, state_, leaving);
     if (!who) return "whether it is in use is not known: " + words_of(who.error());
     const auto& users = *who;
     if (!users) return std::nullopt;
@@ -177,18 +180,11 @@ class Planner {
 
   bool matches(const ConfiguredRuntime& configured, const RuntimeHandler& handler) const {
     return configured.handler() == handler &&
-           (configured.type.empty() || handler.may_have_type(configured.type, inputs_.runtime->release));
-  }
-  bool is_in_place() const {
-    return configured_.size() == handlers().size() &&
-           std::ranges::all_of(handlers(), [&](const auto& handler) {
-             return std::ranges::any_of(configured_,
-                                        [&](const auto& configured) { return matches(configured, handler); });
-           });
+           (configured.type.empty() || handler.may_have_type(configured.type, runtime_.release));
   }
 
   bool is_known(const RuntimeHandler& handler) const {
-    return !inputs_.state.reports_handlers() || inputs_.state.knows(handler);
+    return !state_.reports_handlers() || state_.knows(handler);
   }
 
   void find_changes() {
@@ -220,7 +216,10 @@ class Planner {
   const HostFs& host_;
   const DesiredClasses& desired_;
   const ClassFile& file_;
-  const DesiredInputs& inputs_;
+  const FoundRuntime& runtime_;
+  ContainerRuntime& asked_;  // queried for its pods
+  const RuntimeState& state_;
+  const KataDevices& devices_;
   ClassFile possible_;  // `file_` without the classes that are set aside
   std::map<std::string, std::optional<Artifact>> artifacts_;
   std::vector<ConfiguredRuntime> configured_;
@@ -412,7 +411,7 @@ KataKeeper::Clock::time_point KataKeeper::change_under_lock(const DesiredClasses
     file.applying = uses_.host->exists(kRuntimeRecord);
     return failure.until;
   }
-  if (*changed == Changed::nothing_yet) return now + pauses_.first;
+  if (!*changed) return now + pauses_.first;
   // The next round reads the result. If that is not as planned, the failure's back-off delays the retry.
   fails(desired, HandlerState::pending, "it was changed a moment ago, and is not as it was planned", now);
   return now;
@@ -423,24 +422,20 @@ Result<DesiredPlan> KataKeeper::plan_for(const DesiredClasses& desired, const Cl
   auto devices = uses_.devices();
   if (!devices) return fail(std::move(devices).error());
   if (devices->mode.by_registers.empty()) devices->mode = confidential_mode_of(desired);
-  const DesiredInputs inputs{.runtime = &runtime.found_runtime,
-                             .asked = runtime.asked.get(),
-                             .state = state,
-                             .devices = std::move(*devices)};
-  return Planner(*uses_.host, desired, classes, inputs).plan();
+  return Planner(*uses_.host, desired, classes, runtime, state, *devices).plan();
 }
 
-Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, const ClassFile& classes,
-                                               KataRuntime& runtime, HandlersFile& file) {
+Result<bool> KataKeeper::change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
+                                HandlersFile& file) {
   // The desired state may have changed before the lock was held.
   const auto now_there = read_desired_classes(*uses_.host);
-  if (!now_there) return Changed::nothing_yet;
+  if (!now_there) return false;
   const auto& still = *now_there;
-  if (!still || desired_classes_text(*still) != desired_classes_text(desired)) return Changed::nothing_yet;
+  if (!still || desired_classes_text(*still) != desired_classes_text(desired)) return false;
   const auto state = runtime.asked->state();
   auto plan = plan_for(desired, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
-  if (!plan->needed) return Changed::nothing_yet;
+  if (!plan->needed) return false;
   if (auto r = may_apply_kata(context_of(runtime), *uses_.writer, plan->change); !r)
     return fail(std::move(r).error());
   for (const std::string& name : plan->changed) {
@@ -449,34 +444,33 @@ Result<KataKeeper::Changed> KataKeeper::change(const DesiredClasses& desired, co
   }
   file.applying = true;
   if (auto r = publish(file); !r) return fail(std::move(r).error());
-  if (auto r = apply_plan(classes, runtime, *plan, file); !r) return fail(std::move(r).error());
-  return Changed::all;
-}
 
-Result<> KataKeeper::apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan,
-                                HandlersFile& file) {
-  const bool any = !plan.change.setup.handlers.empty();
+  const bool any = !plan->change.setup.handlers.empty();
   if (any && classes.load_modules) {
-    if (auto r = load_kata_modules(
-            *uses_.writer,
-            "Kata's VMs need it: install the kernel's modules, or say loadModules: false in the class file");
-        !r)
-      return r;
+    auto loaded = load_kata_modules(
+        *uses_.writer,
+        "Kata's VMs need it: install the kernel's modules, or say loadModules: false in the class file");
+    if (!loaded) return fail(std::move(loaded).error());
   }
   // A file without classes installs nothing in its folder: the handlers are of classes that pods still use.
   if (any && !classes.classes.empty())
-    if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r) return r;
+    if (auto r = remember_artifacts_dir(*uses_.host, classes.artifacts_dir); !r)
+      return fail(std::move(r).error());
   // The artifacts of leaving classes are where they were installed, whatever folder this class file names.
-  const auto done = apply_kata(context_of(runtime), *uses_.writer, plan.change,
+  const auto done = apply_kata(context_of(runtime), *uses_.writer, plan->change,
                                artifacts_dirs_with(*uses_.host, classes.artifacts_dir));
   if (!done) return fail(done.error());
-  for (const auto& [name, target] : plan.links)
-    if (auto r = make_link(*uses_.host, classes.artifacts_dir, name, target); !r) return r;
-  for (const std::string& note : plan.change.plan.notes) spdlog::info("{}", note);
-  if (!*done) return fail(Errc::refused, plan.change.left);
+  for (const auto& [name, target] : plan->links)
+    if (auto r = make_link(*uses_.host, classes.artifacts_dir, name, target); !r)
+      return fail(std::move(r).error());
+
+  for (const std::string& note : plan->change.plan.notes) spdlog::info("{}", note);
+  if (!*done) return fail(Errc::refused, plan->change.left);
   spdlog::info("Kata's runtimes match generation {}", file.generation.value_or(0));
-  if (any || plan.change.setup.gone.empty()) return {};
-  return forget_artifacts_dirs(*uses_.host, plan.change.unreached);
+  if (!any && !plan->change.setup.gone.empty())
+    if (auto r = forget_artifacts_dirs(*uses_.host, plan->change.unreached); !r)
+      return fail(std::move(r).error());
+  return true;
 }
 
 void KataKeeper::remove_old_versions(const ClassFile& classes, ContainerRuntime& runtime) {
@@ -554,18 +548,15 @@ void KataKeeperLoop::schedule(std::chrono::milliseconds pause) {
   next_ = loop_.at(EventLoop::Clock::now() + pause, [this] { run_round(); });
 }
 
-// A folder to watch may not exist yet.
-Result<> KataKeeperLoop::watch() {
-  auto watched = files_.add(socket_folder_);
-  if (!desired_) return watched;
-  const auto folder = std::filesystem::path(api::kDesiredClassesFile).parent_path();
-  auto desired = files_.add(host_.root() / folder, [this, folder] { return host_.make_directory(folder); });
-  return watched ? desired : watched;
-}
-
 void KataKeeperLoop::run_round() {
   // Watches first, so that no event is lost before the round.
-  const auto watched = watch();
+  auto watched = files_.add(socket_folder_);
+  if (desired_) {
+    const auto folder = std::filesystem::path(api::kDesiredClassesFile).parent_path();
+    auto desired = files_.add(host_.root() / folder, [this, folder] { return host_.make_directory(folder); });
+    if (watched) watched = std::move(desired);
+  }
+
   const auto round = keeper_.round(EventLoop::Clock::now());
   std::chrono::milliseconds pause = pauses_.longest;
   if (round.answered && watched) {

@@ -115,10 +115,9 @@ class KataKeeper {
                                       HandlersFile& file);
   Result<DesiredPlan> plan_for(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
                                const RuntimeState& state) const;
-  enum class Changed { all, nothing_yet };
-  Result<Changed> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
-                         HandlersFile& file);
-  Result<> apply_plan(const ClassFile& classes, KataRuntime& runtime, DesiredPlan& plan, HandlersFile& file);
+  /// False: the plan is not for the present desired state, or nothing needs a change.
+  Result<bool> change(const DesiredClasses& desired, const ClassFile& classes, KataRuntime& runtime,
+                      HandlersFile& file);
   void remove_old_versions(const ClassFile& classes, ContainerRuntime& runtime);
   ChangeContext context_of(KataRuntime& runtime) const;
   const Failure& fails(const DesiredClasses& desired, HandlerState state, const std::string& why,
@@ -158,7 +157,6 @@ class KataKeeperLoop : Pinned {
  private:
   void schedule(std::chrono::milliseconds pause);
   void run_round();
-  Result<> watch();
 
   EventLoop& loop_;
   const HostFs& host_;

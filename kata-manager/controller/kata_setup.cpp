@@ -29,38 +29,11 @@ std::filesystem::path in_version(const Artifact& artifact, const std::filesystem
 class SettingUp {
  public:
   SettingUp(const HostFs& host, const ClassFile& file, const KataDevices& devices,
-            const VersionOf& version_of)
-      : host_(host), file_(file), devices_(devices), version_of_(version_of) {}
+            const VersionOf& version_of, KataSetup& out)
+      : host_(host), file_(file), devices_(devices), version_of_(version_of), out_(out) {}
 
-  /// Adds a class. A class that the host's Kata cannot run goes to `refused`, and is no error.
+  /// Errc::unsupported: the host's Kata cannot run the class.
   Result<> add(const KataClass& kata, std::optional<Artifact> artifact) {
-    auto added = try_to_add(kata, std::move(artifact));
-    if (added || added.error().code != make_error_code(Errc::unsupported)) return added;
-    refuse(kata, std::move(added).error());
-    return {};
-  }
-
-  void refuse(const KataClass& kata, Error why) {
-    out_.refused.push_back({.name = kata.name, .why = std::move(why)});
-  }
-
-  void report_mode(const KataClass& kata) {
-    if (!is_confidential(kata.kind)) return;
-    out_.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
-                                     devices_.mode.text()));
-    if (!host_.exists(kIommufd))
-      out_.notes.push_back(
-          fmt::format("{}: there is no /{}: Kata gives a confidential VM its GPUs by iommufd alone",
-                      kata.name, kIommufd));
-  }
-
-  Result<KataSetup> finish() && {
-    if (auto r = add_removals(host_, out_); !r) return fail(std::move(r).error());
-    return std::move(out_);
-  }
-
- private:
-  Result<> try_to_add(const KataClass& kata, std::optional<Artifact> artifact) {
     auto configuration = artifact ? configuration_of(kata, *artifact) : Result<std::string>(std::string());
     if (!configuration) return fail(std::move(configuration).error().during(kata.name));
     // kata_drop_in() refuses text that is not TOML.
@@ -99,6 +72,7 @@ class SettingUp {
     return {};
   }
 
+ private:
   /// The artifact's configuration. A folder of `file://` has no bounds, so only root may write it. The agent,
   /// which need not be root, writes a pulled artifact: no link in it leads to another file of the host.
   Result<std::string> configuration_of(const KataClass& kata, const Artifact& artifact) const {
@@ -168,7 +142,7 @@ class SettingUp {
   const ClassFile& file_;
   const KataDevices& devices_;
   const VersionOf& version_of_;
-  KataSetup out_;
+  KataSetup& out_;
 };
 
 }  // namespace
@@ -178,22 +152,33 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
                          const VersionOf& version_of) {
   const auto confidential = ConfidentialHost::read(host);
   if (!confidential) return fail(confidential.error());
-  SettingUp setting_up(host, file, devices, version_of);
+  KataSetup out;
+  SettingUp setting_up(host, file, devices, version_of, out);
   for (const KataClass& kata : file.classes) {
-    if (auto r = confidential->admits(kata); !r) {
-      setting_up.refuse(kata, std::move(r).error());
+    auto admitted = confidential->admits(kata);
+    if (admitted) admitted = devices.mode.admits(kata);
+    if (!admitted) {
+      out.refused.push_back({.name = kata.name, .why = std::move(admitted).error()});
       continue;
     }
-    if (auto r = devices.mode.admits(kata); !r) {
-      setting_up.refuse(kata, std::move(r).error());
-      continue;
+    if (is_confidential(kata.kind)) {
+      out.notes.push_back(fmt::format("{}: the mode of the GPUs for confidential computing is {}", kata.name,
+                                      devices.mode.text()));
+      if (!host.exists(kIommufd))
+        out.notes.push_back(
+            fmt::format("{}: there is no /{}: Kata gives a confidential VM its GPUs by iommufd alone",
+                        kata.name, kIommufd));
     }
-    setting_up.report_mode(kata);
+
     auto artifact = artifact_of(kata);
     if (!artifact) return fail(std::move(artifact).error().during(kata.name));
-    if (auto r = setting_up.add(kata, std::move(*artifact)); !r) return fail(std::move(r).error());
+    auto added = setting_up.add(kata, std::move(*artifact));
+    if (added) continue;
+    if (added.error().code != make_error_code(Errc::unsupported)) return fail(std::move(added).error());
+    out.refused.push_back({.name = kata.name, .why = std::move(added).error()});
   }
-  return std::move(setting_up).finish();
+  if (auto r = add_removals(host, out); !r) return fail(std::move(r).error());
+  return out;
 }
 
 Result<std::vector<std::string>> classes_here(const HostFs& host) {

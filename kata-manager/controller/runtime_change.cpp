@@ -279,10 +279,9 @@ class Changing {
   }
 
   Result<RuntimeOutcome> finish() {
-    // The journal of a killed run stays until its changes are verified.
-    if (outcome_.unverified && !outcome_.acted && interrupted_) return outcome_;
     const bool unread = outcome_.unverified && !outcome_.acted;
-    if (unread && !outcome_.written && !interrupted_) return outcome_;
+    // The journal of a killed run stays until its changes are verified.
+    if (unread && (interrupted_ || !outcome_.written)) return outcome_;
     auto kept = unread ? leave_unread(*context_.host, undo_, change_.handlers, leaving_)
                        : forget_runtime_record(*context_.host);
     if (!kept) return fail(std::move(kept).error());

@@ -116,13 +116,6 @@ struct Block {
   bool unended = false;
 };
 
-/// The line that begins at `at`, without its line end.
-std::string_view line_at(std::string_view text, std::size_t at) {
-  std::string_view line = text.substr(at, text.find('\n', at) - at);
-  if (line.ends_with('\r')) line.remove_suffix(1);
-  return line;
-}
-
 std::size_t behind_line(std::string_view text, std::size_t at) {
   const auto end = text.find('\n', at);
   return end == std::string_view::npos ? text.size() : end + 1;
@@ -133,7 +126,8 @@ Result<std::optional<Block>> find_block(std::string_view text) {
   bool any = false;
   bool open = false;
   for (std::size_t at = 0; at < text.size(); at = behind_line(text, at)) {
-    const std::string_view line = line_at(text, at);
+    std::string_view line = text.substr(at, text.find('\n', at) - at);
+    if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with(kBegin)) {
       if (any) return fail(Errc::invalid_config, "it has two blocks of ferry's", "leave one of them");
       found = Block{.begin = at,

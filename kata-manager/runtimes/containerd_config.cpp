@@ -16,25 +16,6 @@ Error refused(std::string message, std::string hint = {}) {
   return {.code = Errc::invalid_config, .message = std::move(message), .hint = std::move(hint)};
 }
 
-// Checks the root keys whose type the daemon needs to read the file at all.
-std::optional<Error> wrong_root(const ContainerdFile& file) {
-  const auto at = [&](const char* key) { return find(file.root, {key}); };
-  const auto wrong = [&](const std::string& what) { return refused(file.path.string() + ": " + what); };
-  if (const TomlValue* version = at("version"); version != nullptr && version->integer() == nullptr)
-    return wrong("version is no whole number");
-  for (const char* list : {"imports", "disabled_plugins"}) {
-    const TomlValue* value = at(list);
-    if (value == nullptr) continue;
-    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
-    for (const TomlValue& element : *value->array()) {
-      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
-    }
-  }
-  const TomlValue* plugins = at("plugins");
-  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
-  return std::nullopt;
-}
-
 Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFiles& files,
                                 const std::filesystem::path& path) {
   auto text = files.read(path);
@@ -45,27 +26,21 @@ Result<ContainerdFile> read_one(const ContainerdRelease& release, const ConfigFi
         refused(path.string() + ": it begins with a byte-order mark, which containerd 2 does not take"));
   auto root = parse_toml(*text, path.string());
   if (!root) return fail(std::move(root).error());
-  ContainerdFile file{.path = path, .root = std::move(*root)};
-  if (auto problem = wrong_root(file)) return fail(std::move(*problem));
-  return file;
-}
 
-Result<std::vector<std::filesystem::path>> imported(const ContainerdRelease& release,
-                                                    const ConfigFiles& files, const ContainerdFile& file) {
-  std::vector<std::filesystem::path> out;
-  for (const std::filesystem::path named : texts_at(file.root, {"imports"})) {
-    const bool starred = named.string().find('*') != std::string::npos;
-    const auto base = starred && !release.globs_beside_the_file() ? "/" : file.path.parent_path();
-    const auto whole = (base / named).lexically_normal();
-    if (!starred) {
-      out.push_back(whole);
-      continue;
-    }
-    auto found = files.glob(whole);
-    if (!found) return fail(std::move(found).error());
-    std::ranges::move(*found, std::back_inserter(out));
+  // The daemon needs the right type of these keys to read the file at all.
+  const auto wrong = [&](const std::string& what) { return fail(refused(path.string() + ": " + what)); };
+  const TomlValue* version = find(*root, {"version"});
+  if (version != nullptr && version->integer() == nullptr) return wrong("version is no whole number");
+  for (const char* list : {"imports", "disabled_plugins"}) {
+    const TomlValue* value = find(*root, {list});
+    if (value == nullptr) continue;
+    if (value->array() == nullptr) return wrong(fmt::format("{} is no list", list));
+    for (const TomlValue& element : *value->array())
+      if (element.string() == nullptr) return wrong(fmt::format("{} lists what is no text", list));
   }
-  return out;
+  const TomlValue* plugins = find(*root, {"plugins"});
+  if (plugins != nullptr && plugins->table() == nullptr) return wrong("plugins is no table");
+  return ContainerdFile{.path = path, .root = std::move(*root)};
 }
 
 /// containerd 2 ignores an entry that is no section; containerd 1 says so in a trial start.
@@ -243,15 +218,12 @@ class CriRefusal {
     for (const ContainerdFile& file : out_.files) {
       const auto text = files_.read(file.path);
       const auto line = text ? line_of(*text, keys) : std::nullopt;
-      if (!line || (!element.empty() && !lists(file, keys.front(), element))) continue;
+      const auto elements = texts_at(file.root, {keys.front()});
+      const bool has_element = element.empty() || std::ranges::find(elements, element) != elements.end();
+      if (!line || !has_element) continue;
       add_to(places, fmt::format("{}:{}", file.path.string(), *line));
     }
     return places;
-  }
-
-  static bool lists(const ContainerdFile& file, const std::string& key, const std::string& element) {
-    const auto all = texts_at(file.root, {key});
-    return std::ranges::find(all, element) != all.end();
   }
 
   /// places_of() for keys in CRI's sections.
@@ -299,12 +271,21 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
       out.problem = std::move(file).error();
       return out;
     }
-    auto more = imported(release, files, *file);
-    if (!more) {
-      out.problem = std::move(more).error();
-      return out;
+    for (const std::filesystem::path named : texts_at(file->root, {"imports"})) {
+      const bool starred = named.string().find('*') != std::string::npos;
+      const auto base = starred && !release.globs_beside_the_file() ? "/" : path.parent_path();
+      const auto whole = (base / named).lexically_normal();
+      if (!starred) {
+        waiting.push_back(whole);
+        continue;
+      }
+      auto found = files.glob(whole);
+      if (!found) {
+        out.problem = std::move(found).error();
+        return out;
+      }
+      std::ranges::move(*found, std::back_inserter(waiting));
     }
-    std::ranges::move(*more, std::back_inserter(waiting));
     out.files.push_back(std::move(*file));
   }
   return out;

@@ -142,18 +142,7 @@ class Planner {
         }
       }
     }
-    if (auto r = remove_blocks(); !r) return fail(std::move(r).error());
-    const bool removes_all = handlers_.empty();
-    if (auto r = remove_unmarked(); !r) return fail(std::move(r).error());
-    before_ = predict(setup_, without_);
-    // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
-    for (RuntimeHandler& handler : handlers_)
-      handler = configured_as_in(find_table(ours_, {handler.name}), handler);
-    return removes_all ? plan_removal() : plan_installation();
-  }
 
- private:
-  Result<> remove_blocks() {
     for (const auto& path : files_with_ours(setup_, now_)) {
       const auto block = said_in_block(files_, path);
       if (!block) return fail(block.error());
@@ -165,12 +154,19 @@ class Planner {
       touched_.insert(path);
       merge_over(ours_, runtimes_in(*said));
     }
-    for (const ContainerdFile& file : now_.files) {
+    for (const ContainerdFile& file : now_.files)
       if (touched_.contains(file.path)) own_.push_back(file.path);
-    }
-    return {};
+
+    const bool removes_all = handlers_.empty();
+    if (auto r = remove_unmarked(); !r) return fail(std::move(r).error());
+    before_ = predict(setup_, without_);
+    // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
+    for (RuntimeHandler& handler : handlers_)
+      handler = configured_as_in(find_table(ours_, {handler.name}), handler);
+    return removes_all ? plan_removal() : plan_installation();
   }
 
+ private:
   /// Tables that lost their marks stay if they equal the plan, and need no block. Other unmarked tables go.
   Result<> remove_unmarked() {
     const TomlTable marked = ours_;

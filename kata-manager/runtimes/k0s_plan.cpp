@@ -81,7 +81,13 @@ class Planner {
     auto now = files_.read_if_there(change.path);
     if (!now) return fail(std::move(now).error());
     change.before = std::move(*now);
-    if (!handlers_.empty()) change.after = text();
+    if (!handlers_.empty()) {
+      const std::int64_t number = version();
+      const EditPlace place{.file = change.path,
+                            .section = number >= kFirstWithTwoSections ? kCriRuntime : kCriOfVersion2};
+      change.after =
+          kHeader + fmt::format("version = {}\n", number) + body_of(place, handlers_, false, release_);
+    }
     RuntimePlan out;
     for (const auto& [name, entry] : ours_) {
       if (std::ranges::find(handlers_, name, &RuntimeHandler::name) == handlers_.end())
@@ -100,13 +106,6 @@ class Planner {
     for (const ContainerdFile& file : written_) out = file.version() != 0 ? file.version() : out;
     if (out >= kOldestWithCri) return out;
     return release_.merges_sections() ? kFirstWithTwoSections : kOldestWithCri;
-  }
-
-  std::string text() const {
-    const std::int64_t number = version();
-    const EditPlace place{.file = folder_ / kDropIn,
-                          .section = number >= kFirstWithTwoSections ? kCriRuntime : kCriOfVersion2};
-    return kHeader + fmt::format("version = {}\n", number) + body_of(place, handlers_, false, release_);
   }
 
   Result<> check_names() const {

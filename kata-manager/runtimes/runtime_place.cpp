@@ -78,29 +78,21 @@ bool is_installed(const HostFs& host, const RuntimePlace& place) {
          std::ranges::any_of(place.programs, [&](const auto& program) { return is_there(host, program); });
 }
 
-/// A sign that a runtime is in use here.
-struct Sign {
-  bool (*is_it)(const HostFs& host, const RuntimePlace& place);
-  const char* what;
-};
-
-Error several(const std::vector<RuntimePlace>& found, const char* how) {
-  std::string names;
-  for (const RuntimePlace& place : found) names += (names.empty() ? "" : ", ") + place.name;
-  return {.code = Errc::refused,
-          .message = fmt::format("several container runtimes {} here: {}", how, names),
-          .hint =
-              "say which one serves the kubelet: --runtime NAME, or `runtime: {name: NAME}` in the class "
-              "file"};
-}
-
 Result<RuntimePlace> found_here(const HostFs& host) {
-  for (const Sign& sign : {Sign{runs, "run"}, Sign{is_installed, "are installed"}}) {
+  for (const bool by_socket : {true, false}) {
     std::vector<RuntimePlace> found;
-    std::ranges::copy_if(places(), std::back_inserter(found),
-                         [&](const RuntimePlace& place) { return sign.is_it(host, place); });
+    std::ranges::copy_if(places(), std::back_inserter(found), [&](const RuntimePlace& place) {
+      return by_socket ? runs(host, place) : is_installed(host, place);
+    });
     if (found.size() == 1) return found.front();
-    if (!found.empty()) return fail(several(found, sign.what));
+    if (found.empty()) continue;
+
+    std::string names;
+    for (const RuntimePlace& place : found) names += (names.empty() ? "" : ", ") + place.name;
+    return fail(
+        Errc::refused,
+        fmt::format("several container runtimes {} here: {}", by_socket ? "run" : "are installed", names),
+        "say which one serves the kubelet: --runtime NAME, or `runtime: {name: NAME}` in the class file");
   }
   return fail(Errc::not_found, "no container runtime is here: neither containerd nor CRI-O",
               "install one first, or name one: --runtime NAME, or `runtime: {name: NAME}` in the class file");

@@ -22,17 +22,6 @@ Result<std::optional<std::string>> content_from(const json& value) {
   return std::optional(value.get<std::string>());
 }
 
-Result<FileChange> change_from(const json& value) {
-  if (!value.is_object() || !value.contains("path") || !value["path"].is_string() ||
-      !value.contains("before") || !value.contains("after"))
-    return fail(Errc::malformed_host, "a change is none");
-  auto before = content_from(value["before"]);
-  if (!before) return fail(std::move(before).error());
-  auto after = content_from(value["after"]);
-  if (!after) return fail(std::move(after).error());
-  return FileChange{.path = value["path"].get<std::string>(), .before = *before, .after = *after};
-}
-
 tl::unexpected<Error> malformed(const char* record, const std::string& why) {
   return fail(Errc::malformed_host, fmt::format("/{} cannot be read: {}", record, why),
               "look at what the container runtime's configuration should be, then remove that file");
@@ -56,9 +45,15 @@ Result<std::vector<FileChange>> read_changes(const HostFs& host, const char* rec
   if (document.is_null()) return std::vector<FileChange>();
   std::vector<FileChange> out;
   for (const json& value : document["changes"]) {
-    auto change = change_from(value);
-    if (!change) return malformed(record, change.error().message);
-    out.push_back(std::move(*change));
+    if (!value.is_object() || !value.contains("path") || !value["path"].is_string() ||
+        !value.contains("before") || !value.contains("after"))
+      return malformed(record, "a change is none");
+    auto before = content_from(value["before"]);
+    if (!before) return malformed(record, before.error().message);
+    auto after = content_from(value["after"]);
+    if (!after) return malformed(record, after.error().message);
+    out.push_back(
+        {.path = value["path"].get<std::string>(), .before = std::move(*before), .after = std::move(*after)});
   }
   return out;
 }

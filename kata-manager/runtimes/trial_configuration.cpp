@@ -89,8 +89,8 @@ class ApartConfiguration {
     const TomlValue* version = find(root_, {"version"});
     if (version != nullptr && version->integer() != nullptr && *version->integer() >= 4)
       for (const char* server : {"grpc", "ttrpc"}) table_at(plugins(), {std::string(kServers) + server});
-    for (const std::string& server : sections_of(kServers))
-      keep_server_apart(table_at(plugins(), {server}), server);
+    for (auto& [id, section] : plugins())
+      if (id.starts_with(kServers) && section.table() != nullptr) keep_server_apart(*section.table(), id);
     keep_cri_apart();
     keep_differs_apart();
     keep_plugins_apart();
@@ -102,13 +102,6 @@ class ApartConfiguration {
 
  private:
   TomlTable& plugins() { return table_at(root_, {"plugins"}); }
-
-  std::vector<std::string> sections_of(std::string_view kind) {
-    std::vector<std::string> out;
-    for (const auto& [id, section] : plugins())
-      if (id.starts_with(kind) && section.table() != nullptr) out.push_back(id);
-    return out;
-  }
 
   /// True: no folder can be made there, because a part of the path is no folder.
   bool is_blocked(const std::filesystem::path& folder) const {

@@ -89,11 +89,6 @@ std::optional<TomlPath> header_keys(std::string_view line) {
   return keys;
 }
 
-bool is_blank_or_comment(std::string_view line) {
-  const auto first = line.find_first_not_of(kBlanks);
-  return first == std::string_view::npos || line[first] == '#';
-}
-
 /// Removes the value at a path; false: there is none.
 bool erase(TomlTable& root, const TomlPath& path) {
   TomlTable* table = &root;
@@ -134,9 +129,11 @@ Result<std::string> without_tables(std::string_view text, const std::string& fil
       });
       out += std::exchange(skipped, {});
     }
+    const auto first = line.find_first_not_of(kBlanks);
+    const bool is_blank_or_comment = first == std::string_view::npos || line[first] == '#';
     if (!removing) {
       out += line;
-    } else if (is_blank_or_comment(line)) {
+    } else if (is_blank_or_comment) {
       skipped += line;
     } else {
       skipped.clear();
