@@ -7,7 +7,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "kube/api_error.h"
+#include "agent/node_refusals.h"
 #include "kube/api_path.h"
 
 namespace ferry::agent {
@@ -77,7 +77,7 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction
   if (!eviction) {
     const Error& error = eviction.error();
     why = error.text();
-    if (error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid) {
+    if (is_refusal(error)) {
       if (!refused_since_) refused_since_ = timers_.now();
       if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
     }

@@ -65,13 +65,13 @@ bool says_the_same(const json& object, const json& content) {
 }
 
 NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client,
-                         kube::Timers& timers, kube::Random random, Settings settings,
+                         kube::Timers& timers, kube::Random random, const AgentSettings& settings,
                          std::function<void()> changed)
     : host_(host),
       client_(client),
       timers_(timers),
       random_(std::move(random)),
-      settings_(std::move(settings)),
+      settings_(settings),
       changed_(std::move(changed)),
       object_(node_feature_ref(settings_.space, settings_.node)),
       watch_(transport, timers, random_, kube::only(object_),
@@ -84,9 +84,9 @@ NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiC
               .trouble = complain,
               .well = changed_}),
       timer_(timers) {
-  if (settings_.owner.empty()) return;
+  if (settings_.feature_owner.empty()) return;
   owner_ = std::make_unique<kube::ObjectWatch>(
-      transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.owner)),
+      transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.feature_owner)),
       kube::ObjectWatch::Listener{.changed = changed_, .trouble = complain, .well = changed_});
 }
 
@@ -120,7 +120,7 @@ const json* NodeFeature::config_map() {
   if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
   if (!std::exchange(owner_missed_, true))
     spdlog::warn("labels for Node Feature Discovery: there is no ConfigMap {}/{} to own them",
-                 settings_.space, settings_.owner);
+                 settings_.space, settings_.feature_owner);
   return nullptr;
 }
 
