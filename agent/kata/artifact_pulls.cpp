@@ -6,13 +6,6 @@
 #include <spdlog/spdlog.h>
 
 namespace ferry::agent {
-namespace {
-
-bool is_the_same(const PullOrder& a, const PullOrder& b) {
-  return a.kata.name == b.kata.name && a.configuration == b.configuration;
-}
-
-}  // namespace
 
 ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers& timers, kube::Random random,
                              kata::PullCredentials credentials, std::function<void()> changed)
@@ -30,11 +23,11 @@ ArtifactPulls::~ArtifactPulls() {
 }
 
 void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
-  const auto is_ordered = [&](const PullOrder& running) {
-    return std::ranges::any_of(
-        orders, [&](const PullOrder& order) { return !order.waits && is_the_same(order, running); });
-  };
-  if (running_ && !is_ordered(*running_)) {
+  const bool goes_on = running_ && std::ranges::any_of(orders, [this](const PullOrder& order) {
+                         return !order.waits && order.kata.name == running_->kata.name &&
+                                order.configuration == running_->configuration;
+                       });
+  if (running_ && !goes_on) {
     spdlog::info("{}: its files are not asked for any more", running_->kata.name);
     stop();
   }
