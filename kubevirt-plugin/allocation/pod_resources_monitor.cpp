@@ -18,16 +18,6 @@ using Clock = EventLoop::Clock;
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 
-std::vector<Holding> holdings_of(std::vector<vfio::PodDevice> devices) {
-  std::vector<Holding> held;
-  held.reserve(devices.size());
-  for (vfio::PodDevice& device : devices)
-    held.push_back({.resource = std::move(device.resource),
-                    .ids = std::move(device.ids),
-                    .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
-  return held;
-}
-
 }  // namespace
 
 PodResourcesMonitor::PodResourcesMonitor(const HostFs& host, EventLoop& loop, RpcQueue& queue,
@@ -201,7 +191,13 @@ void PodResourcesMonitor::answered(Result<PodList> listed) {
   if (listed) {
     const ListTime time = time_of_list();  // by what earlier lists have shown
     judge(*listed);
-    core_.reconcile(holdings_of(std::move(listed->devices)), time);
+    std::vector<Holding> held;
+    held.reserve(listed->devices.size());
+    for (vfio::PodDevice& device : listed->devices)
+      held.push_back({.resource = std::move(device.resource),
+                      .ids = std::move(device.ids),
+                      .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
+    core_.reconcile(held, time);
     known_ = true;
     last_error_ = {};
     learning_ = question_.when < anew_since_;
