@@ -201,27 +201,23 @@ void PodResourcesMonitor::answered(Result<PodList> listed) {
     known_ = true;
     last_error_ = {};
     learning_ = question_.when < anew_since_;
-    if (!learning_) {
-      decide_gate();
-      if (gate_.anybody_waits()) ask_again_ = true;
-    }
   } else {
     spdlog::debug("pod resources: {}", listed.error().message);
-    last_error_ = std::move(listed).error();
+    last_error_ = listed.error();
   }
-  schedule_next();
-}
 
-void PodResourcesMonitor::decide_gate() {
-  loop_.cancel(gate_timer_);
-  gate_timer_ = {};
-  timed_out_ = false;
-  knows_all_pods() ? gate_.open() : gate_.let_pass(question_.arrivals);
-  if (gate_.anybody_waits()) start_gate_timer();
-  if (!std::exchange(learnt_reported_, true)) learnt_();
-}
+  if (listed && !learning_) {
+    // The answer decides which Allocate calls may pass the gate, and which wait for the next answer.
+    loop_.cancel(gate_timer_);
+    gate_timer_ = {};
+    timed_out_ = false;
+    const bool knows_all_pods = reader_ && reader_->pods == PodsKnown::all;
+    knows_all_pods ? gate_.open() : gate_.let_pass(question_.arrivals);
+    if (gate_.anybody_waits()) start_gate_timer();
+    if (!std::exchange(learnt_reported_, true)) learnt_();
+    if (gate_.anybody_waits()) ask_again_ = true;
+  }
 
-void PodResourcesMonitor::schedule_next() {
   if (std::exchange(ask_again_, false)) return ask();
   if (!must_learn()) return snapshot_changed();
   ask_in(pause_);

@@ -336,9 +336,9 @@ class Scanner::Round {
   void add_for_kata(const vfio::PciFunction& function, const std::string& human, AdvertisedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
-    const auto [seen, is_new] =
-        kata_devices_.try_emplace(key.id, KataDevice{.address = address, .group = device.iommu_group});
-    if (!is_new && seen->second.group == device.iommu_group)
+    const auto [seen, is_new] = kata_devices_.try_emplace(key.id, &function);
+    const vfio::PciFunction& first = *seen->second;
+    if (!is_new && first.iommu_group == function.iommu_group)
       return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
@@ -346,7 +346,7 @@ class Scanner::Round {
           rules_.kubevirt ? address + " for Kata" : address,
           fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
                       "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                      key.id, seen->second.address, key.id, key.id));
+                      key.id, first.address.text(), key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;
@@ -424,12 +424,8 @@ class Scanner::Round {
   const NodeIsThere nodes_;
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   ResourceAssembly assembly_{rules_.domain};
-  std::string gpu_problem_;  // of the GPU whose vGPUs are being added
-  struct KataDevice {
-    std::string address;
-    std::uint32_t group = 0;
-  };
-  std::map<std::string, KataDevice> kata_devices_;  // by the ID
+  std::string gpu_problem_;                                       // of the GPU whose vGPUs are being added
+  std::map<std::string, const vfio::PciFunction*> kata_devices_;  // by the ID
   struct ForKata {
     AdvertisedDevice device;
     std::string part;
