@@ -125,7 +125,13 @@ class NodeAgent::Impl {
   void reconcile_now() {
     if (leaves_) return go_on_leaving();
     const json* const node = watches_.node();
-    if (node == nullptr) return log_missing_node();
+    if (node == nullptr) {
+      if (watches_.lists_node() && !std::exchange(memory_.node_is_missing, true))
+        spdlog::error(
+            "there is no Node {}, so nothing is done; --node-name, or NODE_NAME, says which one this host is",
+            settings_.node);
+      return;
+    }
     memory_.node_is_missing = false;
     // Until all sources of a desired state are known, the present desired.json stays.
     if (const auto unknown = watches_.unknown()) {
@@ -135,13 +141,6 @@ class NodeAgent::Impl {
     patch_.observe(*node);
     observer_.read_liveness();
     act(reconcile_with(*node), *node);
-  }
-
-  void log_missing_node() {
-    if (!watches_.lists_node() || std::exchange(memory_.node_is_missing, true)) return;
-    spdlog::error(
-        "there is no Node {}, so nothing is done; --node-name, or NODE_NAME, says which one this host is",
-        settings_.node);
   }
 
   ReconcileResult reconcile_with(const json& node) {
@@ -240,19 +239,15 @@ class NodeAgent::Impl {
     drain.delayed = evictions_.delayed();
     drain.cordon_refused = memory_.patch.refusals.cordon(timers_.now());
     drain.now = wall_clock_();
-    drain.lasted = time_of_drain(value_of(parsed.annotations, api::kDrainAnnotation), drain.now);
-    return drain;
-  }
 
-  /// Only the first look at a drain, by this process, depends on the node's clock.
-  std::optional<std::chrono::seconds> time_of_drain(const std::string& annotation,
-                                                    std::chrono::system_clock::time_point now) {
+    // Only the first look at a drain, by this process, depends on the node's clock.
+    const std::string annotation = value_of(parsed.annotations, api::kDrainAnnotation);
     const auto mark = read_drain_mark(annotation);
+    const auto longest = settings_.drain_timeout.value_or(std::chrono::seconds(0));
     if (std::exchange(memory_.drain_mark, annotation) != annotation && mark)
-      memory_.drain_since =
-          timers_.now() -
-          std::min(drain_time(*mark, now), settings_.drain_timeout.value_or(std::chrono::seconds(0)));
-    return mark ? std::optional(seconds_since(memory_.drain_since)) : std::nullopt;
+      memory_.drain_since = timers_.now() - std::min(drain_time(*mark, drain.now), longest);
+    if (mark) drain.lasted = seconds_since(memory_.drain_since);
+    return drain;
   }
 
   void act(const ReconcileResult& result, const json& node) {

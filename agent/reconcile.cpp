@@ -390,12 +390,14 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const NodeRefusals& refusals = snapshot.memory.patch.refusals;
   ReconcileResult result;
   result.desired_state = desired_state_for(snapshot, owners);
+
   const DrainNeed need = snapshot.drain ? drain_need(snapshot.node, result.desired_state, snapshot.host,
                                                      *snapshot.drain, pods_of_operands(snapshot))
                                         : DrainNeed();
   const KataPlan kata = snapshot.kata ? kata_plan(snapshot.node, snapshot.host, *snapshot.kata,
                                                   snapshot.rollout ? &*snapshot.rollout : nullptr)
                                       : KataPlan();
+
   const NodeChange change = change_of(snapshot, result.desired_state, need);
   result.outcome = change.outcome;
   result.failure_is_recorded = change.outcome == ChangeOutcome::failed && snapshot.rollout &&
@@ -405,12 +407,15 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   result.rollout = std::move(leases.gpus);
   result.lease = std::move(leases.lease);
   if (snapshot.kata) result.kata = kata_step(snapshot.node, snapshot.host, *snapshot.kata, kata, leases.kata);
+
   DrainStep drain =
       snapshot.drain ? drain_step(snapshot.node, result.desired_state, *snapshot.drain, need, result.rollout)
                      : DrainStep();
+
   result.report = node_report(result.desired_state, snapshot.host, result.rollout.held, drain.report);
   add_refusal("labels of features and of Kata's handlers", refusals.labels(snapshot.now), result);
   add_refusal("labels that report the state, and those of operands,", refusals.own(snapshot.now), result);
+
   const OperandPause operands = operand_pause(snapshot, result.desired_state, need, result.rollout);
   add_warnings(snapshot, owners, operands.pause, result.desired_state);
   // A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
@@ -418,14 +423,17 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
       result.desired_state.kind != DesiredState::Kind::policy &&
       value_of(snapshot.node.labels, api::kVgpuStateLabel) == "pending")
     result.report.labels[api::kVgpuStateLabel] = std::nullopt;
+
   plan_labels(snapshot, operands, std::move(drain.annotations), result);
   result.unschedulable = drain.unschedulable;
   result.evict = std::move(drain.evict);
   result.drain_left = drain.left;
+
   result.events = node_events(snapshot.node, result.desired_state, snapshot.host, result.report,
                               snapshot.memory.warnings);
   std::ranges::move(drain.events, std::back_inserter(result.events));
   std::ranges::copy(result.kata.events, std::back_inserter(result.events));
+
   plan_desired_file(snapshot, owners, operands, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
   result.change_memory = next_change(snapshot, result);

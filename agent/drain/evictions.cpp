@@ -57,7 +57,12 @@ void Evictions::act(const std::vector<NodePod>& pods) {
     Asked& asked = asked_[pod.uid];
     if (!asked.call && timers_.now() >= asked.again) ask(pod, asked);
   }
-  wait();
+
+  timer_.cancel();
+  std::optional<Moment> first;
+  for (const auto& [uid, asked] : asked_)
+    if (!asked.call) first = std::min(first.value_or(asked.again), asked.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 void Evictions::ask(const NodePod& pod, Asked& asked) {
@@ -102,14 +107,6 @@ std::vector<std::string> Evictions::delayed() const {
   out.reserve(delays_.size());
   for (const auto& [uid, why] : delays_) out.push_back(why);
   return out;
-}
-
-void Evictions::wait() {
-  timer_.cancel();
-  std::optional<Moment> first;
-  for (const auto& [uid, asked] : asked_)
-    if (!asked.call) first = std::min(first.value_or(asked.again), asked.again);
-  if (first) timer_.set(*first, changed_);
 }
 
 }  // namespace ferry::agent

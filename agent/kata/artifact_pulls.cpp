@@ -42,7 +42,14 @@ void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
     const auto tried = tried_.find(order.kata.name);
     if (tried == tried_.end() || timers_.now() >= tried->second.again) begin(order);
   }
-  wait();
+
+  timer_.cancel();
+  if (running_) return;
+  std::optional<Moment> first;
+  // A class whose pause is over and that has no pull yet waits for the rollout lease.
+  for (const auto& [name, tried] : tried_)
+    if (tried.again > timers_.now()) first = std::min(first.value_or(tried.again), tried.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 std::map<std::string, PullState> ArtifactPulls::states() const {
@@ -105,16 +112,6 @@ void ArtifactPulls::stop() {
   deadline_.cancel();
   counts_.under_way.clear();
   fetcher_.stop();
-}
-
-void ArtifactPulls::wait() {
-  timer_.cancel();
-  if (running_) return;
-  std::optional<Moment> first;
-  // A class whose pause is over and that has no pull yet waits for the rollout lease.
-  for (const auto& [name, tried] : tried_)
-    if (tried.again > timers_.now()) first = std::min(first.value_or(tried.again), tried.again);
-  if (first) timer_.set(*first, changed_);
 }
 
 FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program)

@@ -33,9 +33,6 @@ namespace ferry::agent {
 /// to the host's root.
 inline constexpr const char* kNodeFeatureMark = "var/lib/ferry/node-feature";
 
-/// The object of a Node.
-kube::ObjectRef node_feature_ref(std::string space, const std::string& node);
-
 /// The content that the agent applies. `owner`: the owning object, as the API server has it.
 nlohmann::json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
                             const nlohmann::json& owner);
@@ -63,7 +60,6 @@ class NodeFeature : Pinned {
   using Moment = kube::Timers::Clock::time_point;
 
   const nlohmann::json* config_map();
-  const nlohmann::json* object() const;
   void write(nlohmann::json content);
   void failed(const Error& error);
 
