@@ -7,20 +7,6 @@
 #include <fmt/format.h>
 
 namespace ferry::agent {
-namespace {
-
-void add_words(const CLI::Option& option, std::vector<std::string>& out) {
-  const std::string name = option.get_name();
-  for (const std::string& value : option.results()) {
-    // A value may begin with a dash, so "=" joins it to its option. An empty value would be lost that way.
-    if (value.empty())
-      out.insert(out.end(), {name, value});
-    else
-      out.push_back(fmt::format("{}={}", name, value));
-  }
-}
-
-}  // namespace
 
 BelievedOwners believed_by(const AgentProgramOptions& options) {
   return believed_owners(options.owner_spaces, options.without_operator ? "" : options.operator_space);
@@ -144,9 +130,18 @@ std::string AgentOptionList::given_for_the_server() const {
 }
 
 std::vector<std::string> AgentOptionList::words() const {
+  std::vector<const CLI::Option*> options(for_the_server_.begin(), for_the_server_.end());
+  options.insert(options.end(), for_any_mode_.begin(), for_any_mode_.end());
   std::vector<std::string> out;
-  for (const auto* options : {&for_the_server_, &for_any_mode_})
-    for (const CLI::Option* option : *options) add_words(*option, out);
+  for (const CLI::Option* option : options) {
+    for (const std::string& value : option->results()) {
+      // A value may begin with a dash, so "=" joins it to its option. An empty value would be lost that way.
+      if (value.empty())
+        out.insert(out.end(), {option->get_name(), value});
+      else
+        out.push_back(fmt::format("{}={}", option->get_name(), value));
+    }
+  }
   return out;
 }
 

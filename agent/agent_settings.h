@@ -35,7 +35,7 @@ struct AgentSettings {
   std::optional<std::chrono::seconds> drain_timeout = {};
   bool not_confidential = false;           ///< feature_labels()
   FeatureWay features = FeatureWay::none;  ///< labels that a former agent set in another way are removed
-  std::string feature_owner = {};          ///< NodeFeature::Settings::owner
+  std::string feature_owner = {};  ///< the ConfigMap in `space` that owns the NodeFeature; empty: the Node
   /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.
   std::string kata_classes = {};
   std::string kata_space = {};

@@ -109,19 +109,6 @@ const std::vector<json>& owners_of(const json& pod) {
   return elements_at(json_at(pod, "metadata"), "ownerReferences");
 }
 
-// Empty: no owner of this kind.
-std::string owner_of(const json& pod, std::string_view kind) {
-  for (const json& owner : owners_of(pod))
-    if (text_at(owner, "kind") == kind) return text_at(owner, "name");
-  return {};
-}
-
-/// The DaemonSet in a pod's ownerReferences.
-struct DaemonSetOwner {
-  std::string believed;  ///< its name; empty: there is none, or it is not trusted
-  std::string doubt;     ///< PodOnNode::doubt
-};
-
 std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_is_believed) {
   if (!is_another_program(daemon_set) && !is_an_operand(daemon_set)) return {};
   const json& metadata = json_at(pod, "metadata");
@@ -135,22 +122,24 @@ std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_
       said, space);
 }
 
-DaemonSetOwner daemon_set_owner_of(const json& pod, const BelievedOwners& believed) {
+/// Sets PodOnNode::daemon_set, or `doubt`.
+void read_daemon_set(const json& pod, const BelievedOwners& believed, PodOnNode& out) {
   const json& metadata = json_at(pod, "metadata");
   const std::string space = text_at(metadata, "namespace");
   const bool space_is_believed = believed.spaces.contains(space);
   // A deleted DaemonSet can be gone before its pods have ended.
   const bool ends = !text_at(metadata, "deletionTimestamp").empty();
   const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
-  DaemonSetOwner out;
   for (const json& owner : owners_of(pod)) {
     if (text_at(owner, "kind") != kube::kDaemonSets.kind) continue;
     std::string name = text_at(owner, "name");
-    if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid"))))
-      return {.believed = std::move(name), .doubt = {}};
+    if (space_is_believed && (!listed || believed.uids->contains(text_at(owner, "uid")))) {
+      out.daemon_set = std::move(name);
+      out.doubt.clear();
+      return;
+    }
     if (out.doubt.empty()) out.doubt = doubt_of(pod, name, space_is_believed);
   }
-  return out;
 }
 
 bool has_ended(const json& pod) {
@@ -168,30 +157,12 @@ bool is_owned_by(const json& owner, const kube::ApiKind& kind) {
   return text_at(owner, "kind") == kind.kind && text_at(owner, "apiVersion") == kind.api_version;
 }
 
-// A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
-std::optional<NamedOwner> daemon_set_of(const json& pod) {
-  for (const json& owner : owners_of(pod)) {
-    if (is_owned_by(owner, kube::kDaemonSets) && json_at(owner, "controller") == json(true))
-      return NamedOwner{.space = text_at(json_at(pod, "metadata"), "namespace"),
-                        .name = text_at(owner, "name"),
-                        .uid = text_at(owner, "uid")};
-  }
-  return std::nullopt;
-}
-
 // Only the kubelet can end a static pod. The kubelet creates the mirror pod with the Node as its owner.
 bool is_static(const json& pod, const json& node) {
   if (json_at(json_at(json_at(pod, "metadata"), "annotations"), kMirror).is_null()) return false;
   return std::ranges::any_of(owners_of(pod), [&](const json& owner) {
     return is_owned_by(owner, kube::kNodes) && !uid_of(node).empty() && text_at(owner, "uid") == uid_of(node);
   });
-}
-
-std::set<std::string> runtime_handlers_of(const json& node) {
-  std::set<std::string> out;
-  for (const json& handler : elements_at(json_at(node, "status"), "runtimeHandlers"))
-    if (const json& name = json_at(handler, "name"); name.is_string()) out.insert(name.get<std::string>());
-  return out;
 }
 
 json changes_of(const LabelChanges& changes) {
@@ -226,11 +197,15 @@ kube::FieldChoice daemon_set_fields() {
 policy::NodeObject node_object_of(const json& node) {
   const json& metadata = json_at(node, "metadata");
   const std::string name = text_at(metadata, "name");
-  return {.file = "Node " + name,
-          .name = name,
-          .labels = texts_at(metadata, "labels"),
-          .annotations = texts_at(metadata, "annotations"),
-          .runtime_handlers = runtime_handlers_of(node)};
+  policy::NodeObject out{.file = "Node " + name,
+                         .name = name,
+                         .labels = texts_at(metadata, "labels"),
+                         .annotations = texts_at(metadata, "annotations")};
+  for (const json& handler : elements_at(json_at(node, "status"), "runtimeHandlers")) {
+    const json& handler_name = json_at(handler, "name");
+    if (handler_name.is_string()) out.runtime_handlers.insert(handler_name.get<std::string>());
+  }
+  return out;
 }
 
 std::vector<ConfigText> configurations_of(const json& config_map) {
@@ -276,12 +251,17 @@ std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = json_at(pod, "metadata");
-    out.push_back({.space = text_at(metadata, "namespace"),
-                   .name = text_at(metadata, "name"),
-                   .uid = text_at(metadata, "uid"),
-                   .kept = is_static(pod, node) ? "it is a static pod" : "",
-                   .ends = !text_at(metadata, "deletionTimestamp").empty(),
-                   .daemon_set = daemon_set_of(pod)});
+    NodePod& read = out.emplace_back(NodePod{.space = text_at(metadata, "namespace"),
+                                             .name = text_at(metadata, "name"),
+                                             .uid = text_at(metadata, "uid"),
+                                             .kept = is_static(pod, node) ? "it is a static pod" : "",
+                                             .ends = !text_at(metadata, "deletionTimestamp").empty()});
+    // A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
+    const auto set = std::ranges::find_if(owners_of(pod), [](const json& owner) {
+      return is_owned_by(owner, kube::kDaemonSets) && json_at(owner, "controller") == json(true);
+    });
+    if (set != owners_of(pod).end())
+      read.daemon_set = {.space = read.space, .name = text_at(*set, "name"), .uid = text_at(*set, "uid")};
   }
   return out;
 }
@@ -291,13 +271,12 @@ std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const Be
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = json_at(pod, "metadata");
-    DaemonSetOwner owner = daemon_set_owner_of(pod, believed);
-    out.push_back({.name = text_at(metadata, "name"),
-                   .daemon_set = std::move(owner.believed),
-                   .space = text_at(metadata, "namespace"),
-                   .uid = text_at(metadata, "uid"),
-                   .runs = runs(pod),
-                   .doubt = std::move(owner.doubt)});
+    read_daemon_set(pod, believed,
+                    out.emplace_back(PodOnNode{.name = text_at(metadata, "name"),
+                                               .daemon_set = {},
+                                               .space = text_at(metadata, "namespace"),
+                                               .uid = text_at(metadata, "uid"),
+                                               .runs = runs(pod)}));
   }
   return out;
 }
@@ -307,7 +286,9 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, json>& po
   for (const auto& [key, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = json_at(pod, "metadata");
-    const std::string vmi = owner_of(pod, "VirtualMachineInstance");
+    const auto owner = std::ranges::find_if(
+        owners_of(pod), [](const json& one) { return text_at(one, "kind") == "VirtualMachineInstance"; });
+    const std::string vmi = owner == owners_of(pod).end() ? std::string() : text_at(*owner, "name");
     if (!vmi.empty()) out[text_at(metadata, "namespace") + "/" + text_at(metadata, "name")] = vmi;
   }
   return out;

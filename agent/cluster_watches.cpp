@@ -143,10 +143,8 @@ void ClusterWatches::add_configurations(NodeSnapshot& snapshot) const {
       std::ranges::move(passed_over_of(object), std::back_inserter(snapshot.passed_over));
     }
   }
-  if (kata_.watch != nullptr) add_kata(snapshot);
-}
 
-void ClusterWatches::add_kata(NodeSnapshot& snapshot) const {
+  if (kata_.watch == nullptr) return;
   KataSource& source = snapshot.kata.emplace().source;
   source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
   source.is_known = !unknown(kata_);

@@ -76,7 +76,6 @@ class ClusterWatches : Pinned {
   const Objects* objects(const Watched& watched) const;
   std::optional<Unknown> unknown(const Watched& watched) const;
   Moment end_of_patience(const Watched& watched) const;
-  void add_kata(NodeSnapshot& snapshot) const;
 
   kube::ApiTransport& transport_;
   kube::Timers& timers_;

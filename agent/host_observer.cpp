@@ -41,39 +41,37 @@ std::string contents(const HostFs& host, std::initializer_list<const char*> file
 }  // namespace
 
 bool HostObserver::read_files() {
-  HostMemory& memory = memory_.host;
   const std::string files = contents(host_, {api::kDesiredFile, api::kStatusFile});
-  const bool news = std::exchange(memory.files, files) != files;
+  const bool news = std::exchange(memory_.files, files) != files;
   // A start of the container runtime is no answer from hostd, so Kata's files are timed separately.
   const std::string kata = contents(host_, {api::kReadyHandlersFile, api::kDesiredClassesFile});
-  const bool kata_news = std::exchange(memory.kata_files, kata) != kata;
+  const bool kata_news = std::exchange(memory_.kata_files, kata) != kata;
   if (!kata_news && !news) return false;
-  if (news) memory.changed_at = timers_.now();
-  if (kata_news) memory.kata_changed_at = timers_.now();
+  if (news) memory_.changed_at = timers_.now();
+  if (kata_news) memory_.kata_changed_at = timers_.now();
   const auto generation = written_generation(files_);
   auto now = read_host_side(host_);
   if (now) files_ = std::move(*now);
   if (!now) spdlog::error("{}", now.error().text());
   const bool another = written_generation(files_) != generation;
-  if (another || !is_open(files_)) memory.ends = 0;
-  if (another) memory.has_failed = false;
-  if (says_that_it_failed(files_)) memory.has_failed = true;
-  if (change_outcome(files_) == ChangeOutcome::done) memory.has_failed = false;
-  if (host_.read_file(api::kStatusFile).value_or("") != memory.last_status) memory.last_status.reset();
+  if (another || !is_open(files_)) memory_.ends = 0;
+  if (another) memory_.has_failed = false;
+  if (says_that_it_failed(files_)) memory_.has_failed = true;
+  if (change_outcome(files_) == ChangeOutcome::done) memory_.has_failed = false;
+  if (host_.read_file(api::kStatusFile).value_or("") != memory_.last_status) memory_.last_status.reset();
   return true;
 }
 
 bool HostObserver::read_liveness() {
-  HostMemory& memory = memory_.host;
   const auto runs = is_present(host_, api::kHostdLiveness);
   const bool down = runs && !*runs;
-  if (down == memory.down_since.has_value()) return false;
-  memory.down_since.reset();
+  if (down == memory_.down_since.has_value()) return false;
+  memory_.down_since.reset();
   if (down) {
-    memory.down_since = timers_.now();
+    memory_.down_since = timers_.now();
     read_files();
-    if (is_open(files_)) ++memory.ends;
-    memory.last_status = host_.read_file(api::kStatusFile).value_or("");
+    if (is_open(files_)) ++memory_.ends;
+    memory_.last_status = host_.read_file(api::kStatusFile).value_or("");
   }
   read_liveness_again();
   return true;
@@ -99,22 +97,20 @@ HostSide HostObserver::snapshot(const policy::NodeObject& node) {
     return std::chrono::duration_cast<std::chrono::seconds>(now - begin);
   };
   HostSide out = files_;
-  const HostMemory& memory = memory_.host;
-  out.silent = since(memory.changed_at);
-  out.kata_silent = since(memory.kata_changed_at);
-  out.ends = memory.ends;
-  out.has_failed = memory.has_failed;
-  if (memory.down_since) out.hostd_down = since(*memory.down_since);
-  out.hostd_speaks = !memory.down_since && !memory.last_status;
-  out.unwritable = memory_.desired_file.unwritable;
-  if (const auto& same = memory_.desired_file.same; same && written_generation(files_) == same->first)
+  out.silent = since(memory_.changed_at);
+  out.kata_silent = since(memory_.kata_changed_at);
+  out.ends = memory_.ends;
+  out.has_failed = memory_.has_failed;
+  if (memory_.down_since) out.hostd_down = since(*memory_.down_since);
+  out.hostd_speaks = !memory_.down_since && !memory_.last_status;
+  out.unwritable = memory_.unwritable;
+  if (const auto& same = memory_.same; same && written_generation(files_) == same->first)
     out.same_as = same->second;
-  KataMemory& kata = memory_.kata;
-  if (auto unlisted = unknown_to_kubelet(node, files_.kata.ready); unlisted != kata.unlisted) {
-    kata.unlisted = std::move(unlisted);
-    kata.unlisted_since = now;
+  if (auto unlisted = unknown_to_kubelet(node, files_.kata.ready); unlisted != memory_.unlisted) {
+    memory_.unlisted = std::move(unlisted);
+    memory_.unlisted_since = now;
   }
-  if (!kata.unlisted.empty()) out.kata_unlisted = since(kata.unlisted_since);
+  if (!memory_.unlisted.empty()) out.kata_unlisted = since(memory_.unlisted_since);
   return out;
 }
 

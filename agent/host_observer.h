@@ -14,7 +14,7 @@ namespace ferry::agent {
 class HostObserver {
  public:
   /// The references must outlive this object.
-  HostObserver(const HostFs& host, kube::Timers& timers, AgentMemory& memory, ReconcileQueue& queue)
+  HostObserver(const HostFs& host, kube::Timers& timers, HostMemory& memory, ReconcileQueue& queue)
       : host_(host), timers_(timers), memory_(memory), queue_(queue), again_(timers) {}
 
   /// True if the host's files have changed.
@@ -26,7 +26,7 @@ class HostObserver {
 
   /// The files alone, without times.
   const HostSide& files() const { return files_; }
-  bool hostd_runs() const { return !memory_.host.down_since; }
+  bool hostd_runs() const { return !memory_.down_since; }
   /// The files, with the times that the memory has. `node` shows which handlers the kubelet lists.
   HostSide snapshot(const policy::NodeObject& node);
 
@@ -35,7 +35,7 @@ class HostObserver {
 
   const HostFs& host_;
   kube::Timers& timers_;
-  AgentMemory& memory_;
+  HostMemory& memory_;
   ReconcileQueue& queue_;
   HostSide files_;
   kube::OwnedTimer again_;

@@ -21,6 +21,7 @@
 #include "agent/labels/feature_labels.h"
 #include "agent/labels/node_feature.h"
 #include "agent/node_patch.h"
+#include "agent/node_refusals.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/reconcile.h"
 #include "agent/reconcile_queue.h"
@@ -28,7 +29,6 @@
 #include "api/labels.h"
 #include "common/config/config_tree.h"
 #include "kube/api_client.h"
-#include "kube/api_error.h"
 #include "kube/api_path.h"
 
 namespace ferry::agent {
@@ -47,14 +47,6 @@ json undoing(const json& node, bool with_cordon) {
   const policy::NodeObject now = node_object_of(node);
   const DrainStep drain = with_cordon ? drain_undone(now, is_cordoned(node)) : DrainStep();
   return patch_of(resume_operands(now.labels), drain.annotations, drain.unschedulable);
-}
-
-/// If the node has a rollout lease, its result matters to the cluster, even if hostd has yet to begin.
-bool is_at_work(const HostSide& host, bool has_lease) {
-  const auto& kata = host.kata_written;
-  return host_is_changing(host) ||
-         (has_lease && (!has_answered(host) || host.kata.applying ||
-                        (kata && kata->permitted && host.kata.generation != kata->generation)));
 }
 
 /// The configuration's name for people; empty: not known here.
@@ -77,7 +69,7 @@ class NodeAgent::Impl {
         settings_(std::move(settings)),
         queue_(timers, random, [this] { reconcile_now(); }),
         client_(transport, timers, random),
-        observer_(host, timers, memory_, queue_),
+        observer_(host, timers, memory_.host, queue_),
         watches_(transport, timers, random, settings_, queue_),
         patch_(client_, timers, random, wall_clock_, settings_.node, memory_, watches_, queue_,
                [this](const json& node) -> std::optional<ReconcileResult> {
@@ -92,17 +84,11 @@ class NodeAgent::Impl {
       pulls_ = std::make_unique<ArtifactPulls>(host_, *settings_.fetcher, timers_, random, settings_.pull,
                                                queue_.scheduler());
     if (settings_.features == FeatureWay::nfd)
-      node_feature_ = std::make_unique<NodeFeature>(
-          host_, transport, client_, timers_, random,
-          NodeFeature::Settings{
-              .node = settings_.node, .space = settings_.space, .owner = settings_.feature_owner},
-          queue_.scheduler());
+      node_feature_ = std::make_unique<NodeFeature>(host_, transport, client_, timers_, random, settings_,
+                                                    queue_.scheduler());
     if (settings_.most_changing > 0)
-      leases_ = std::make_unique<RolloutLeases>(
-          transport, client_, timers_, random, wall_clock_,
-          RolloutLeases::Settings{
-              .node = settings_.node, .space = settings_.space, .most = settings_.most_changing},
-          queue_.scheduler());
+      leases_ = std::make_unique<RolloutLeases>(transport, client_, timers_, random, wall_clock_, settings_,
+                                                queue_.scheduler());
   }
 
   Result<> begin() {
@@ -139,8 +125,14 @@ class NodeAgent::Impl {
   void reconcile_now() {
     if (leaves_) return go_on_leaving();
     const json* const node = watches_.node();
-    if (node == nullptr) return log_missing_node();
-    memory_.messages.node_is_missing = false;
+    if (node == nullptr) {
+      if (watches_.lists_node() && !std::exchange(memory_.node_is_missing, true))
+        spdlog::error(
+            "there is no Node {}, so nothing is done; --node-name, or NODE_NAME, says which one this host is",
+            settings_.node);
+      return;
+    }
+    memory_.node_is_missing = false;
     // Until all sources of a desired state are known, the present desired.json stays.
     if (const auto unknown = watches_.unknown()) {
       if (unknown->until) queue_.requeue(*unknown->until);
@@ -149,13 +141,6 @@ class NodeAgent::Impl {
     patch_.observe(*node);
     observer_.read_liveness();
     act(reconcile_with(*node), *node);
-  }
-
-  void log_missing_node() {
-    if (!watches_.lists_node() || std::exchange(memory_.messages.node_is_missing, true)) return;
-    spdlog::error(
-        "there is no Node {}, so nothing is done; --node-name, or NODE_NAME, says which one this host is",
-        settings_.node);
   }
 
   ReconcileResult reconcile_with(const json& node) {
@@ -185,7 +170,7 @@ class NodeAgent::Impl {
     snapshot.host = observer_.snapshot(snapshot.node);
     if (snapshot.kata) {
       if (pulls_) snapshot.kata->pulls = pulls_->states();
-      snapshot.kata->unwritable = memory_.kata.unwritable;
+      snapshot.kata->unwritable = memory_.host.kata_unwritable;
     }
     if (leases_) snapshot.rollout = leases_->rollout();
     if (!settings_.among_others) snapshot.drain = observe_drain(node, snapshot.node);
@@ -210,13 +195,13 @@ class NodeAgent::Impl {
     if (pods != nullptr) {
       BelievedOwners believed = believed_owners(settings_.owner_spaces, settings_.operator_space);
       if (of_the_operator) {
-        memory_.others.daemon_set_uids.merge(uids_of(*sets));
-        believed.uids = memory_.others.daemon_set_uids;
+        memory_.daemon_set_uids.merge(uids_of(*sets));
+        believed.uids = memory_.daemon_set_uids;
       }
       others.pods = pods_of(*pods, believed);
       log_doubts(*others.pods);
     }
-    std::optional<Moment>& unserved_since = memory_.others.unserved_since;
+    std::optional<Moment>& unserved_since = memory_.unserved_since;
     if (!others.pods || has_another_plugin(others)) {
       unserved_since.reset();
     } else {
@@ -230,7 +215,7 @@ class NodeAgent::Impl {
   /// Logs doubts, but only kMost of them: tenants can create any number of such pods.
   void log_doubts(const std::vector<PodOnNode>& pods) {
     constexpr std::size_t kMost = 100;
-    std::set<std::string>& logged = memory_.messages.doubts;
+    std::set<std::string>& logged = memory_.doubts;
     for (const PodOnNode& pod : pods) {
       if (pod.doubt.empty() || logged.size() >= kMost) continue;
       if (logged.insert(pod.doubt).second) spdlog::warn("{}", pod.doubt);
@@ -254,19 +239,15 @@ class NodeAgent::Impl {
     drain.delayed = evictions_.delayed();
     drain.cordon_refused = memory_.patch.refusals.cordon(timers_.now());
     drain.now = wall_clock_();
-    drain.lasted = time_of_drain(value_of(parsed.annotations, api::kDrainAnnotation), drain.now);
-    return drain;
-  }
 
-  /// Only the first look at a drain, by this process, depends on the node's clock.
-  std::optional<std::chrono::seconds> time_of_drain(const std::string& annotation,
-                                                    std::chrono::system_clock::time_point now) {
+    // Only the first look at a drain, by this process, depends on the node's clock.
+    const std::string annotation = value_of(parsed.annotations, api::kDrainAnnotation);
     const auto mark = read_drain_mark(annotation);
-    DrainMemory& memory = memory_.drain;
-    if (std::exchange(memory.mark, annotation) != annotation && mark)
-      memory.since = timers_.now() - std::min(drain_time(*mark, now),
-                                              settings_.drain_timeout.value_or(std::chrono::seconds(0)));
-    return mark ? std::optional(seconds_since(memory.since)) : std::nullopt;
+    const auto longest = settings_.drain_timeout.value_or(std::chrono::seconds(0));
+    if (std::exchange(memory_.drain_mark, annotation) != annotation && mark)
+      memory_.drain_since = timers_.now() - std::min(drain_time(*mark, drain.now), longest);
+    if (mark) drain.lasted = seconds_since(memory_.drain_since);
+    return drain;
   }
 
   void act(const ReconcileResult& result, const json& node) {
@@ -304,11 +285,12 @@ class NodeAgent::Impl {
 
   bool act_on_kata(const KataStep& step) {
     // A write of kata-classes.json makes hostd notice pulled artifacts.
-    bool& fetched = memory_.kata.fetched;
+    bool& fetched = memory_.host.fetched;
     fetched = (pulls_ && pulls_->take_news()) || fetched;
     const auto& written = observer_.files().kata_written;
     if (!step.file && !(fetched && written)) return true;
-    if (!is_written(write_desired_classes(host_, step.file ? *step.file : *written), memory_.kata.unwritable))
+    if (!is_written(write_desired_classes(host_, step.file ? *step.file : *written),
+                    memory_.host.kata_unwritable))
       return false;
     fetched = false;
     observer_.read();
@@ -316,9 +298,9 @@ class NodeAgent::Impl {
   }
 
   bool act_on_desired_file(const ReconcileResult& result) {
-    if (!is_written(write_desired_file(host_, result), memory_.desired_file.unwritable)) return false;
+    if (!is_written(write_desired_file(host_, result), memory_.host.unwritable)) return false;
     if (!result.desired_file) return true;
-    auto& same = memory_.desired_file.same;
+    auto& same = memory_.host.same;
     same.reset();  // generations begin anew after a removal
     // desired.json was written although the host is in the desired state: it has the same content in other
     // words.
@@ -340,9 +322,14 @@ class NodeAgent::Impl {
     const bool has_lease = node != nullptr && leases_ && leases_->may_have_one();
     if (!keeps && !has_lease) return end();
     observer_.read_liveness();
+    const HostSide& host = observer_.files();
+    const auto& kata = host.kata_written;
+    const bool kata_is_open =
+        host.kata.applying || (kata && kata->permitted && host.kata.generation != kata->generation);
+    // With a rollout lease the result matters to the cluster, even if hostd has yet to begin.
+    const bool is_at_work = host_is_changing(host) || (has_lease && (!has_answered(host) || kata_is_open));
     const Moment late = leave_by_ - kLastWord;
-    if (is_at_work(observer_.files(), has_lease) && observer_.hostd_runs() && timers_.now() < late)
-      return queue_.requeue(late);
+    if (is_at_work && observer_.hostd_runs() && timers_.now() < late) return queue_.requeue(late);
     // A change that will not begin justifies no eviction.
     evictions_.leave_out_others({});
     if (keeps) return undo(true);
@@ -364,9 +351,7 @@ class NodeAgent::Impl {
               "its labels {}*",
               with_cordon ? "a cordon, or pauses of operands, stay" : "pauses of operands stay",
               settings_.node, changed.error().text(), kPauseMark, api::kDeployPrefix);
-          const bool refused = changed.error().code == kube::ApiErrc::forbidden ||
-                               changed.error().code == kube::ApiErrc::invalid;
-          if (with_cordon && refused) return undo(false);
+          if (with_cordon && is_refusal(changed.error())) return undo(false);
           go_on_leaving();
         },
         watches_.node());

@@ -10,7 +10,6 @@
 #include <spdlog/spdlog.h>
 
 #include "agent/cluster_objects.h"
-#include "kube/api_error.h"
 #include "kube/api_path.h"
 
 namespace ferry::agent {
@@ -79,8 +78,7 @@ void NodePatch::send(const json& node) {
 }
 
 void NodePatch::not_accepted(const Error& error) {
-  const bool refused = error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
-  if (!refused || !sent_) return queue_.retry(error);
+  if (!is_refusal(error) || !sent_) return queue_.retry(error);
   // An admission policy may forbid a part of the patch. The other parts are sent without it.
   spdlog::error("{}", error.text());
   memory_.patch.refusals.refuse(*std::exchange(sent_, {}), error.text(), timers_.now(), random_);
@@ -113,14 +111,14 @@ void NodePatch::accepted(const ReconcileResult& sent) {
 /// Call this when the Node shows the agent's labels, or none are to be set.
 void NodePatch::forget_refusals() {
   memory_.patch.refusals.forget_own();
-  memory_.messages.events.clear();
+  memory_.events.clear();
 }
 
 /// While the Node accepts no changes, the agent itself remembers which events it recorded.
 bool NodePatch::is_news(const NodeEvent& event) {
   constexpr std::size_t kMost = 100;
   if (memory_.patch.refusals.remembers(timers_.now())) return true;
-  std::set<std::string>& recorded = memory_.messages.events;
+  std::set<std::string>& recorded = memory_.events;
   if (recorded.size() >= kMost) recorded.clear();
   return recorded.insert(event.reason + " " + event.message).second;
 }
@@ -134,7 +132,7 @@ void NodePatch::record(const ReconcileResult& result) {
                    event.reason, event.message);
   }
   const std::vector<std::string>& warnings = result.desired_state.warnings;
-  memory_.messages.warnings = {warnings.begin(), warnings.end()};
+  memory_.warnings = {warnings.begin(), warnings.end()};
 }
 
 }  // namespace ferry::agent

@@ -5,6 +5,7 @@
 
 #include "agent/labels/feature_labels.h"
 #include "api/labels.h"
+#include "kube/api_error.h"
 
 namespace ferry::agent {
 namespace {
@@ -26,6 +27,10 @@ bool can_wait(const LabelChanges::value_type& change) {
 }
 
 }  // namespace
+
+bool is_refusal(const Error& error) {
+  return error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
+}
 
 bool NodePatchContent::has_labels_that_can_wait() const {
   return annotations.contains(api::kFeaturesAnnotation) || std::ranges::any_of(labels, can_wait);

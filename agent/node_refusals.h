@@ -10,6 +10,7 @@
 #include "agent/operator_compat/operands.h"
 #include "api/labels.h"
 #include "common/event_loop.h"
+#include "common/result.h"
 #include "kube/backoff.h"
 
 namespace ferry::agent {
@@ -38,6 +39,9 @@ struct NodePatchContent {
 
 /// Annotations for people, on which nothing depends.
 inline constexpr std::array kNotes = {api::kErrorAnnotation, api::kKataErrorAnnotation};
+
+/// True if the API server understands a request and does not permit it. RBAC and admission policies do so.
+bool is_refusal(const Error& error);
 
 /// A refused kind of change is left out for a growing time, since most refusals last until a person acts. The
 /// other kinds go on.

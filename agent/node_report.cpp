@@ -41,18 +41,6 @@ NodeCondition condition_of(api::NodePhase phase) {
   return NodeCondition::pending;
 }
 
-/// True if hostd runs and cannot read desired.json: its status then names no generation.
-bool cannot_read_desired(const DesiredState& desired_state, const HostSide& host) {
-  return host.status && host.status->phase == api::NodePhase::failed && !host.status->desired_generation() &&
-         host.status->error && !has_answered(host) && is_silent(desired_state, host);
-}
-
-/// Passthrough is desired, and hostd finds no accelerator on the node.
-bool lacks_a_gpu(const DesiredState& desired_state, const HostSide& host) {
-  return desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough) && host.status &&
-         host.status->accelerators.empty();
-}
-
 NodeCondition condition_of(const DesiredState& desired_state, const HostSide& host) {
   switch (desired_state.kind) {
     case DesiredState::Kind::standby:
@@ -64,27 +52,27 @@ NodeCondition condition_of(const DesiredState& desired_state, const HostSide& ho
     case DesiredState::Kind::policy:
       break;
   }
-  if (!host.unwritable.empty() || cannot_read_desired(desired_state, host)) return NodeCondition::failed;
+  if (!host.unwritable.empty()) return NodeCondition::failed;
+  // A status that names no generation is that of a hostd which cannot read desired.json.
+  const bool is_general_failure = host.status && host.status->phase == api::NodePhase::failed &&
+                                  !host.status->desired_generation() && host.status->error;
+  if (is_general_failure && !has_answered(host) && is_silent(desired_state, host))
+    return NodeCondition::failed;
+
   const bool taken_up = host.status && is_taken_up(desired_state, host);
   const bool done = is_done_already(desired_state, host);
   if ((taken_up || done) && hostd_is_gone(host)) return NodeCondition::unknown;
   const NodeCondition undone = taken_up ? condition_of(host.status->phase) : NodeCondition::pending;
   const NodeCondition found = !taken_up && done ? NodeCondition::ready : undone;
-  return found == NodeCondition::ready && lacks_a_gpu(desired_state, host) ? NodeCondition::idle : found;
+  const bool lacks_a_gpu = desired_state.desired_policy.policy.asks_for(policy::Mode::passthrough) &&
+                           host.status && host.status->accelerators.empty();
+  return found == NodeCondition::ready && lacks_a_gpu ? NodeCondition::idle : found;
 }
 
 void add(std::string& text, std::string_view part) {
   if (part.empty()) return;
   if (!text.empty()) text += "; ";
   text += part;
-}
-
-/// True if the reason names the device user already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12", with
-/// another word for its kind.
-bool names(const std::string& reason, const api::ReportedUser& user) {
-  const std::string text = user.text();
-  return !user.name.empty() &&
-         reason.find(fmt::format(" {} holds ", text.substr(text.rfind(user.name)))) != std::string::npos;
 }
 
 std::string with_hint(const std::string& message, const std::string& hint) {
@@ -115,10 +103,6 @@ std::string silence(const DesiredState& desired_state, const HostSide& host, Nod
   return out;
 }
 
-bool is_on_its_way(NodeCondition condition) {
-  return condition == NodeCondition::pending || condition == NodeCondition::applying;
-}
-
 std::string trouble_of(const DesiredState& desired_state, const HostSide& host, NodeCondition condition) {
   switch (condition) {
     case NodeCondition::ready:
@@ -126,9 +110,9 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
     case NodeCondition::idle:
       if (desired_state.kind != DesiredState::Kind::policy) return host.unwritable;
       return fmt::format(
-          "policy {} ({}) asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on "
-          "it shows the card, or {}",
-          desired_state.desired_policy.name, desired_state.desired_policy.source,
+          "{} asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on it shows the "
+          "card, or {}",
+          desired_state.desired_policy.text(),
           desired_state.desired_policy.source.starts_with("label ")
               ? "remove the label"
               : "set the label gpu-ferry.io/deploy=false on it");
@@ -226,8 +210,15 @@ std::vector<std::string> host_troubles(const api::HostStatus& host) {
     line += fmt::format(": {}", gpu.reason.empty() ? text(gpu.state) : gpu.reason);
     std::vector<std::string> users;
     users.reserve(gpu.users.size());
-    for (const api::ReportedUser& user : gpu.users)
-      if (!names(gpu.reason, user)) users.push_back(user.text());
+    for (const api::ReportedUser& user : gpu.users) {
+      const std::string whole = user.text();
+      // The reason may name the user already, as in "VM guest-7 (pid 4711) holds /dev/vfio/12", with another
+      // word for its kind.
+      const bool is_named =
+          !user.name.empty() && gpu.reason.find(fmt::format(
+                                    " {} holds ", whole.substr(whole.rfind(user.name)))) != std::string::npos;
+      if (!is_named) users.push_back(whole);
+    }
     if (!users.empty()) add(line, fmt::format("users: {}", fmt::join(users, ", ")));
     add(line, gpu.hint);
     out.push_back(std::move(line));
@@ -297,9 +288,10 @@ NodeReport node_report(const DesiredState& desired_state, const HostSide& host, 
   out.condition = condition_of(desired_state, host);
   if (out.condition == NodeCondition::blocked && drain.draining) out.condition = NodeCondition::draining;
   out.held = out.condition == NodeCondition::pending && !held.empty();
-  std::string trouble = is_on_its_way(out.condition) ? std::string() : drain.note;
-  add(trouble, out.held ? fmt::format("policy {} ({}) is held back: {}", desired_state.desired_policy.name,
-                                      desired_state.desired_policy.source, held)
+  const bool is_on_its_way =
+      out.condition == NodeCondition::pending || out.condition == NodeCondition::applying;
+  std::string trouble = is_on_its_way ? std::string() : drain.note;
+  add(trouble, out.held ? fmt::format("{} is held back: {}", desired_state.desired_policy.text(), held)
                         : trouble_of(desired_state, host, out.condition));
   out.trouble = one_line(trouble);
   out.labels[api::kStateLabel] = std::string(text(out.condition));
@@ -332,11 +324,6 @@ void add_troubles(std::vector<NodeEvent>& out, const char* reason, const HostSid
     out.push_back({.warning = true, .reason = reason, .message = std::move(line)});
 }
 
-std::string policy_of(const DesiredState& desired_state) {
-  return fmt::format("policy {} ({})", desired_state.desired_policy.name,
-                     desired_state.desired_policy.source);
-}
-
 void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_state, const HostSide& host,
                    const NodeReport& report) {
   const auto event = [&](bool warning, const char* reason, std::string message) {
@@ -344,13 +331,14 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
   };
   switch (report.condition) {
     case NodeCondition::ready:
-      return event(false, api::event::kReady, "the GPUs match " + policy_of(desired_state));
+      return event(false, api::event::kReady, "the GPUs match " + desired_state.desired_policy.text());
     case NodeCondition::pending:
     case NodeCondition::applying:
       if (report.held) return event(true, api::event::kRolloutHeld, report.trouble);
       if (!report.trouble.empty()) return event(true, api::event::kHostdUnavailable, report.trouble);
       if (report.condition == NodeCondition::applying)
-        event(false, api::event::kApplying, "the GPUs are being changed to " + policy_of(desired_state));
+        event(false, api::event::kApplying,
+              "the GPUs are being changed to " + desired_state.desired_policy.text());
       return;
     case NodeCondition::draining:  // recorded when the drain begins (drain.h)
       return;

@@ -39,7 +39,7 @@ DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<O
 
 /// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
 /// vGPUs, can be decided here.
-bool host_is_so(const policy::Policy& policy, const api::HostStatus& host) {
+bool has_all_modes(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
   if (host.accelerators.empty() && host.error) return false;  // the host could not be scanned
   const policy::PolicyItem& item = policy.items.front();
@@ -61,7 +61,8 @@ bool is_written(const DesiredState& desired_state, const HostSide& host) {
 bool would_change(const DesiredState& desired_state, const HostSide& host) {
   if (desired_state.kind != DesiredState::Kind::policy || is_written(desired_state, host)) return false;
   // A running change may have changed a GPU already.
-  if (host.status && !host_is_changing(host) && host_is_so(desired_state.desired_policy.policy, *host.status))
+  if (host.status && !host_is_changing(host) &&
+      has_all_modes(desired_state.desired_policy.policy, *host.status))
     return false;
   return !is_done_already(desired_state, host);
 }
@@ -122,16 +123,6 @@ OperandPause operand_pause(const NodeSnapshot& snapshot, const DesiredState& des
   return out;
 }
 
-void add_warnings(const NodeSnapshot& snapshot, bool pause, DesiredState& desired_state) {
-  if (desired_state.kind == DesiredState::Kind::policy || desired_state.kind == DesiredState::Kind::invalid)
-    desired_state.warnings.insert(desired_state.warnings.end(), snapshot.passed_over.begin(),
-                                  snapshot.passed_over.end());
-  if (!pause) return;
-  for (const std::string& label : operands_that_stay(snapshot.node.labels))
-    desired_state.warnings.push_back(
-        fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
-}
-
 /// Warns of addresses in the policy that no GPU of the node has. They are no error, since a policy may be for
 /// several nodes. Only a host status about this policy counts: its GPUs depend on the policy's addresses.
 void warn_of_absent_gpus(const HostSide& host, DesiredState& desired_state) {
@@ -150,14 +141,27 @@ void warn_of_absent_gpus(const HostSide& host, DesiredState& desired_state) {
                   desired_state.desired_policy.name, fmt::join(absent, ", ")));
 }
 
-/// Warns of an idle device plugin. On standby the message of the standby says it.
-void warn_of_idle_plugin(const OtherPrograms& others, const std::vector<OtherOwner>& owners,
-                         DesiredState& desired_state) {
-  if (desired_state.kind == DesiredState::Kind::standby || others.are_neighbours) return;
-  const std::string why = plugin_is_on_standby(others).value_or(std::string());
+/// Adds a warning for each part of the desired state that has no effect, and for GPUs and programs that do
+/// not serve the node.
+void add_warnings(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& owners, bool pause,
+                  DesiredState& desired_state) {
+  std::vector<std::string>& warnings = desired_state.warnings;
+  if (desired_state.kind == DesiredState::Kind::policy || desired_state.kind == DesiredState::Kind::invalid)
+    std::ranges::copy(snapshot.passed_over, std::back_inserter(warnings));
+  if (pause) {
+    for (const std::string& label : operands_that_stay(snapshot.node.labels))
+      warnings.push_back(
+          fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
+  }
+  warn_of_absent_gpus(snapshot.host, desired_state);
+  std::ranges::move(unsanitized_gpus(snapshot.host), std::back_inserter(warnings));
+
+  // On standby the message of the standby says that the device plugin is idle.
+  if (desired_state.kind == DesiredState::Kind::standby || snapshot.others.are_neighbours) return;
+  const std::string why = plugin_is_on_standby(snapshot.others).value_or(std::string());
   if (why.empty()) return;
   const std::string lines = hand_over_text(owners);
-  desired_state.warnings.push_back(fmt::format(
+  warnings.push_back(fmt::format(
       "Ferry's device plugin advertises nothing here: {}; {}", why,
       lines.empty() ? "remove it to hand the node over" : "ClusterPolicy hands it over with " + lines));
 }
@@ -352,9 +356,9 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
       first = {.after = when - snapshot.now, .reason = reason};
   };
   if (result.kata.awaits_kubelet)
-    at(memory.kata.unlisted_since + kListPatience + kBeyond, "the kubelet has not listed a handler");
-  if (memory.others.unserved_since && !result.standby)
-    at(*memory.others.unserved_since + kUnservedPatience, "NVIDIA's device plugin has been gone for a while");
+    at(memory.host.unlisted_since + kListPatience + kBeyond, "the kubelet has not listed a handler");
+  if (memory.unserved_since && !result.standby)
+    at(*memory.unserved_since + kUnservedPatience, "NVIDIA's device plugin has been gone for a while");
   if (result.patch == ReconcileResult::Patch::held || memory.patch.refusals.is_all_left_out(snapshot.now)) {
     at(memory.patch.again, "the patch that others reverted is sent again");
     at(memory.patch.error_again, "the last text of the error is shown");
@@ -386,12 +390,14 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const NodeRefusals& refusals = snapshot.memory.patch.refusals;
   ReconcileResult result;
   result.desired_state = desired_state_for(snapshot, owners);
+
   const DrainNeed need = snapshot.drain ? drain_need(snapshot.node, result.desired_state, snapshot.host,
                                                      *snapshot.drain, pods_of_operands(snapshot))
                                         : DrainNeed();
   const KataPlan kata = snapshot.kata ? kata_plan(snapshot.node, snapshot.host, *snapshot.kata,
                                                   snapshot.rollout ? &*snapshot.rollout : nullptr)
                                       : KataPlan();
+
   const NodeChange change = change_of(snapshot, result.desired_state, need);
   result.outcome = change.outcome;
   result.failure_is_recorded = change.outcome == ChangeOutcome::failed && snapshot.rollout &&
@@ -401,30 +407,33 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   result.rollout = std::move(leases.gpus);
   result.lease = std::move(leases.lease);
   if (snapshot.kata) result.kata = kata_step(snapshot.node, snapshot.host, *snapshot.kata, kata, leases.kata);
+
   DrainStep drain =
       snapshot.drain ? drain_step(snapshot.node, result.desired_state, *snapshot.drain, need, result.rollout)
                      : DrainStep();
+
   result.report = node_report(result.desired_state, snapshot.host, result.rollout.held, drain.report);
   add_refusal("labels of features and of Kata's handlers", refusals.labels(snapshot.now), result);
   add_refusal("labels that report the state, and those of operands,", refusals.own(snapshot.now), result);
+
   const OperandPause operands = operand_pause(snapshot, result.desired_state, need, result.rollout);
-  add_warnings(snapshot, operands.pause, result.desired_state);
-  warn_of_absent_gpus(snapshot.host, result.desired_state);
-  std::ranges::move(unsanitized_gpus(snapshot.host), std::back_inserter(result.desired_state.warnings));
-  warn_of_idle_plugin(snapshot.others, owners, result.desired_state);
+  add_warnings(snapshot, owners, operands.pause, result.desired_state);
   // A vGPU configuration that is no longer desired, and that hostd never took up, is not pending.
   if (owners.empty() && !operands.keep && !result.desired_state.of_vgpu_config &&
       result.desired_state.kind != DesiredState::Kind::policy &&
       value_of(snapshot.node.labels, api::kVgpuStateLabel) == "pending")
     result.report.labels[api::kVgpuStateLabel] = std::nullopt;
+
   plan_labels(snapshot, operands, std::move(drain.annotations), result);
   result.unschedulable = drain.unschedulable;
   result.evict = std::move(drain.evict);
   result.drain_left = drain.left;
+
   result.events = node_events(snapshot.node, result.desired_state, snapshot.host, result.report,
-                              snapshot.memory.messages.warnings);
+                              snapshot.memory.warnings);
   std::ranges::move(drain.events, std::back_inserter(result.events));
   std::ranges::copy(result.kata.events, std::back_inserter(result.events));
+
   plan_desired_file(snapshot, owners, operands, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
   result.change_memory = next_change(snapshot, result);

@@ -86,20 +86,21 @@ Result<PermittedHostDevices> permitted_host_devices(const HostFs& host, const Re
 
 namespace {
 
-/// The selector of the virtual functions of a GPU that makes its vGPUs on them.
-std::string vf_selector(const HostFs& host, const api::ClaimableGpu& gpu) {
-  // ABI: Documentation/ABI/testing/sysfs-bus-pci, sriov_vf_device: hex without "0x".
-  const auto device = host.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
-  return selector_of(
-      fmt::format("{:04x}:{}", gpu.vendor, device.value_or(fmt::format("{:04x}", gpu.device))));
-}
-
 class ClaimableNames {
  public:
   ClaimableNames(const HostFs& host, const ResourceRules& rules) : host_(host), rules_(rules), names_(host) {}
 
+  ClaimableResources resources_of(std::span<const api::ClaimableGpu> gpus) && {
+    for (const api::ClaimableGpu& gpu : gpus)
+      if (gpu.for_dra) add(gpu);
+    return {
+        .permitted = {.pci = {pci_.begin(), pci_.end()}, .mediated = {mediated_.begin(), mediated_.end()}},
+        .classes = {classes_.begin(), classes_.end()},
+        .not_named = std::move(not_named_)};
+  }
+
+ private:
   void add(const api::ClaimableGpu& gpu) {
-    if (!gpu.for_dra) return;
     const std::string ids = fmt::format("{:04x}:{:04x}", gpu.vendor, gpu.device);
     if (gpu.whole)
       if (const auto name = name_of_gpu(gpu, ids)) {
@@ -111,22 +112,20 @@ class ClaimableNames {
       if (!type.allowed || type.framebuffer_mib == 0 || type.fills == "vf") continue;
       const auto name = legal(type.name, rules_.domain, rules_.names.vgpu_part(type.name));
       if (!name) continue;
-      if (gpu.framework == api::VgpuFramework::mdev)
+      if (gpu.framework == api::VgpuFramework::mdev) {
         mediated_.insert({type.name, *name});
-      else
-        pci_.insert({vf_selector(host_, gpu), *name});
+      } else {
+        // The GPU makes its vGPUs on its virtual functions.
+        // ABI: Documentation/ABI/testing/sysfs-bus-pci, sriov_vf_device: hex without "0x".
+        const auto device = host_.read_attribute(vfio::sysfs_path(gpu.address) / "sriov_vf_device");
+        pci_.insert({selector_of(fmt::format("{:04x}:{}", gpu.vendor,
+                                             device.value_or(fmt::format("{:04x}", gpu.device)))),
+                     *name});
+      }
       if (!type.short_name.empty()) classes_.insert({"vgpuType", type.short_name, *name});
     }
   }
 
-  ClaimableResources finish() && {
-    return {
-        .permitted = {.pci = {pci_.begin(), pci_.end()}, .mediated = {mediated_.begin(), mediated_.end()}},
-        .classes = {classes_.begin(), classes_.end()},
-        .not_named = std::move(not_named_)};
-  }
-
- private:
   std::optional<std::string> name_of_gpu(const api::ClaimableGpu& gpu, const std::string& ids) {
     const auto domain = resource_domain(rules_, gpu.vendor, names_);
     if (!domain) {
@@ -164,9 +163,7 @@ Result<ClaimableResources> claimable_resources(const HostFs& host, const Resourc
   if (!text) return fail(text.error());
   const auto gpus = api::read_claimable_gpus(*text);
   if (!gpus) return fail(gpus.error());
-  ClaimableNames names(host, rules);
-  for (const api::ClaimableGpu& gpu : *gpus) names.add(gpu);
-  return std::move(names).finish();
+  return ClaimableNames(host, rules).resources_of(*gpus);
 }
 
 PermittingObject permitting_object(std::string_view hyperconverged_version) {
@@ -209,34 +206,40 @@ Check question(std::string id, std::string why) {
   return {.id = std::move(id), .subject = kHostSubject, .why = std::move(why)};
 }
 
-Check directory_check(const HostFs& host) {
-  Check check =
+/// The kubelet's directory and sockets.
+std::vector<Check> kubelet_checks(const HostFs& host) {
+  std::vector<Check> out;
+  Check directory =
       question("kubelet-directory", "device plugins are found in it, wherever else the kubelet's root is");
-  if (host.list(kPlugins)) return std::move(check).passed(fmt::format("/{} is there", kPlugins));
-  return std::move(check).failed(fmt::format("there is no /{}", kPlugins),
-                                 "start the kubelet once; in a container, mount that directory");
-}
+  if (host.list(kPlugins))
+    out.push_back(std::move(directory).passed(fmt::format("/{} is there", kPlugins)));
+  else
+    out.push_back(
+        std::move(directory).failed(fmt::format("there is no /{}", kPlugins),
+                                    "start the kubelet once; in a container, mount that directory"));
 
-Check kubelet_check(const HostFs& host) {
-  Check check = question("kubelet-listens", "resources are registered there");
-  if (host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
-    return std::move(check).passed(fmt::format("/{}/kubelet.sock is there", kPlugins));
-  return std::move(check).warned(fmt::format("there is no /{}/kubelet.sock", kPlugins),
-                                 "start the kubelet; the plugin waits for it");
-}
+  Check kubelet = question("kubelet-listens", "resources are registered there");
+  const bool listens = host.exists(std::filesystem::path(kPlugins) / "kubelet.sock");
+  if (listens)
+    out.push_back(std::move(kubelet).passed(fmt::format("/{}/kubelet.sock is there", kPlugins)));
+  else
+    out.push_back(std::move(kubelet).warned(fmt::format("there is no /{}/kubelet.sock", kPlugins),
+                                            "start the kubelet; the plugin waits for it"));
 
-Check pods_check(const HostFs& host) {
-  Check check = question("pod-resources",
-                         "only the kubelet's pod resources say who uses a device, and that it was released");
-  if (host.exists(kPods)) return std::move(check).passed(fmt::format("/{} is there", kPods));
+  Check pods = question("pod-resources",
+                        "only the kubelet's pod resources say who uses a device, and that it was released");
   constexpr const char* kFix =
       "in a container, mount its directory; before Kubernetes 1.28 let the feature gate KubeletPodResources "
       "on";
-  // The plugin reads this as a kubelet that is not there yet, or that does not offer pod resources.
-  if (!host.exists(std::filesystem::path(kPlugins) / "kubelet.sock"))
-    return std::move(check).warned(fmt::format("there is no /{}", kPods), kFix);
-  return std::move(check).failed(
-      fmt::format("there is no /{}, though the kubelet is there: no device is allocated", kPods), kFix);
+  if (host.exists(kPods))
+    out.push_back(std::move(pods).passed(fmt::format("/{} is there", kPods)));
+  else if (!listens)
+    // The plugin reads this as a kubelet that is not there yet, or that does not offer pod resources.
+    out.push_back(std::move(pods).warned(fmt::format("there is no /{}", kPods), kFix));
+  else
+    out.push_back(std::move(pods).failed(
+        fmt::format("there is no /{}, though the kubelet is there: no device is allocated", kPods), kFix));
+  return out;
 }
 
 // True for a captured host, which has no processes and no held locks.
@@ -290,26 +293,30 @@ Check rival_check(const HostFs& host, const ResourceRules& rules, const Resource
       "prints them so; NVIDIA's plugin has such sockets too, and one that no program serves can be removed");
 }
 
-Check reading_question() {
-  return question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
+Result<api::AdvertisedResources> read_advertised(const HostFs& host) {
+  const auto file = host.read_file(api::kAdvertisedFile);
+  if (file) return api::read_advertised_resources(*file);
+  if (is_gone(file.error())) return api::AdvertisedResources();
+  return fail(file.error());
 }
 
-Check reading_check(const api::AdvertisedResources& advertised) {
-  Check check = reading_question();
+/// How a plugin that runs serves the kubelet. `read`: its file.
+Check serving_check(const Result<api::AdvertisedResources>& read) {
+  if (read && !read->standby.empty())
+    return question("plugin-serves", "two plugins that register the same resources displace each other")
+        .warned(fmt::format("Ferry's device plugin is on standby and advertises nothing: {}", read->standby),
+                fmt::format("remove the other one; where none is here any more, /{}", api::kServingFile));
+  Check check =
+      question("kubelet-reads", "a resource whose list the kubelet does not read is not advertised");
+  if (!read) return std::move(check).unreadable(read.error());
   std::vector<std::string> unread;
-  for (const auto& resource : advertised.resources)
+  for (const auto& resource : read->resources)
     if (!resource.registered) unread.push_back('"' + resource.name + '"');
   if (unread.empty()) return std::move(check).passed("it reads all lists of Ferry's plugin");
   return std::move(check).warned(
       fmt::format("the kubelet does not read {} from Ferry's plugin", fmt::join(unread, ", ")),
       "look again in a minute; then see whether the kubelet answers, and whether another plugin serves them: "
       "KubeVirt's own does without externalResourceProvider: true");
-}
-
-Check standby_check(const std::string& why) {
-  return question("plugin-serves", "two plugins that register the same resources displace each other")
-      .warned(fmt::format("Ferry's device plugin is on standby and advertises nothing: {}", why),
-              fmt::format("remove the other one; where none is here any more, /{}", api::kServingFile));
 }
 
 /// The number of allocatable IDs of a resource.
@@ -333,13 +340,6 @@ Check advertised_check(const ResourceSet& scan) {
   return std::move(check).failed(
       "no GPU is on a vfio driver, and there is no vGPU",
       "`ferry vfio bind` or `ferry vgpu apply`; `ferry doctor` says what is in the way");
-}
-
-Check names_check(const ResourceSet& scan) {
-  Check check = question("names-as-usual", "VMs ask for resources by name, on every node by the same one");
-  if (scan.warnings.empty()) return std::move(check).passed("all have one that the kubelet takes");
-  return std::move(check).warned(fmt::format("{}", fmt::join(scan.warnings, "; ")),
-                                 "`ferry plugin --alias MODEL=NAME` gives one of your own");
 }
 
 /// Absent: the host has no Grace GPU to advertise.
@@ -422,10 +422,7 @@ Check claimable_names_check(const HostFs& host, const ResourceRules& rules) {
                "device plugin's GPUs of the name, and one of those then goes to no pod");
   const auto claimable = claimable_resources(host, rules);
   if (!claimable) return std::move(check).unreadable(claimable.error());
-  const auto file = host.read_file(api::kAdvertisedFile);
-  const auto advertised = file                    ? api::read_advertised_resources(*file)
-                          : is_gone(file.error()) ? api::AdvertisedResources()
-                                                  : Result<api::AdvertisedResources>(fail(file.error()));
+  const auto advertised = read_advertised(host);
   if (!advertised) return std::move(check).unreadable(advertised.error());
   std::set<std::string> both;
   for (const ResourceClass& one : claimable->classes)
@@ -443,10 +440,7 @@ Check claimable_names_check(const HostFs& host, const ResourceRules& rules) {
 }
 
 std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rules, ReadVgpus read_vgpus) {
-  const auto file = host.read_file(api::kAdvertisedFile);
-  const auto read = file                    ? api::read_advertised_resources(*file)
-                    : is_gone(file.error()) ? api::AdvertisedResources()
-                                            : Result<api::AdvertisedResources>(fail(file.error()));
+  const auto read = read_advertised(host);
   const api::AdvertisedResources advertised = read.value_or(api::AdvertisedResources());
   Scanner scanner(host, rules, std::move(read_vgpus));
   const bool captured = is_captured(host);
@@ -455,20 +449,24 @@ std::vector<Check> kubevirt_checks(const HostFs& host, const ResourceRules& rule
     scanner.remember(errors);
   }
   const auto scan = scanner.scan();
-  std::vector<Check> checks = {directory_check(host), kubelet_check(host), pods_check(host),
-                               rival_check(host, rules, scan ? &*scan : nullptr), iommufd_check(host)};
+  std::vector<Check> checks = kubelet_checks(host);
+  checks.push_back(rival_check(host, rules, scan ? &*scan : nullptr));
+  checks.push_back(iommufd_check(host));
   const bool runs = plugin_runs(host);
-  if (runs)
-    checks.push_back(!read                        ? reading_question().unreadable(read.error())
-                     : advertised.standby.empty() ? reading_check(advertised)
-                                                  : standby_check(advertised.standby));
+  if (runs) checks.push_back(serving_check(read));
   if (!scan) {
     checks.push_back(
         question("resources-advertised", "a pod can ask for nothing else").unreadable(scan.error()));
     return checks;
   }
   checks.push_back(advertised_check(*scan));
-  checks.push_back(names_check(*scan));
+
+  Check names = question("names-as-usual", "VMs ask for resources by name, on every node by the same one");
+  if (scan->warnings.empty())
+    checks.push_back(std::move(names).passed("all have one that the kubelet takes"));
+  else
+    checks.push_back(std::move(names).warned(fmt::format("{}", fmt::join(scan->warnings, "; ")),
+                                             "`ferry plugin --alias MODEL=NAME` gives one of your own"));
   if (auto grace = grace_check(*scan)) checks.push_back(std::move(*grace));
   const auto unfit = runs ? unfit_by(advertised) : std::vector<NotAdvertised>();
   for (Check& one : device_checks(*scan, unfit)) checks.push_back(std::move(one));

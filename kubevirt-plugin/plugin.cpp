@@ -60,14 +60,24 @@ class Plugin : Pinned {
                    }},
               options.vgpu_placement),
         monitor_(
-            host, loop, queue_, core_, gate_, [this] { allocations_known(); }, monitor_settings(options)),
+            host, loop, queue_, core_, gate_,
+            [this] {
+              drop_released();
+              publish_soon();
+            },
+            monitor_settings(options)),
         host_watch_(host, loop, options.rules.kata,
                     {.changed = [this] { scan_soon(); },
                      .node_gone = [this](const std::string& node) { core_.node_gone(node); }}),
         shared_(host, loop, options,
                 {.claimed = [this] { serve(); },
                  .changed = [this] { follow_orders(); },
-                 .restored = [this] { publish_anew(); },
+                 .restored =
+                     [this] {
+                       published_.clear();  // advertised.json was removed with its directory
+                       follow_orders();
+                       publish_soon();
+                     },
                  .lost = [this](Error error) { end_by(std::move(error)); }}) {
     // The callback runs on the queue's thread.
     gate_.on_hold([this](EventLoop::Clock::time_point until) {
@@ -107,20 +117,6 @@ class Plugin : Pinned {
     host_watch_.begin();  // before the scan, so that no event is missed
     shared_.watch();
     scan_.begin();
-  }
-
-  /// Begins to serve with the first scan; until then the earlier process's file stands.
-  Result<> begin_to_advertise(ResourceSet scan) {
-    const auto before = allocated_by(read_former(host_, options_.advertised_file));
-    use_scan(std::move(scan));
-    if (failure_) return {};  // the earlier process's file stands
-    advertised_ = true;
-    // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
-    core_.reconcile(before, {});
-    publish_soon();  // even if there is nothing to list
-    auto serves = serve_or_stand_by();
-    monitor_.begin();  // after the registration, which does not wait for it: calls wait at the gate
-    return serves;
   }
 
   /// Serves or goes on standby, according to hostd's last order.
@@ -167,12 +163,6 @@ class Plugin : Pinned {
     return {};
   }
 
-  /// Follows a change of standby at once, without a scan.
-  void follow_standby() {
-    if (!advertised_ || standby_ != shared_.orders().standby.empty()) return;
-    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
-  }
-
   /// The plugin watcher's directory has no kubelet socket.
   static PodResourcesMonitor::Settings monitor_settings(const PluginOptions& options) {
     auto settings = options.pod_resources;
@@ -198,7 +188,10 @@ class Plugin : Pinned {
 
   void follow_orders() {
     shared_.read_orders();
-    follow_standby();
+    // A change of standby is followed at once, without a scan.
+    if (advertised_ && standby_ == shared_.orders().standby.empty())
+      if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
+
     // The comparison is with AllocationCore's state, since the scan in between may have failed.
     const api::PluginOrders& orders = shared_.orders();
     if (orders.unavailable != applied_orders_.unavailable || orders.unfit != applied_orders_.unfit)
@@ -216,17 +209,10 @@ class Plugin : Pinned {
     gate_.retry_held();
   }
 
-  /// advertised.json was removed with its directory.
-  void publish_anew() {
-    published_.clear();
-    follow_orders();
-    publish_soon();
-  }
-
-  /// Removes unavailable devices from the scan, as if they had another purpose: they leave the lists, or stay
-  /// until their pods end. An unavailable GPU also stands for its vGPUs: a claim may make one that hostd has
-  /// not listed yet. Returns the devices that the scan would have advertised.
-  std::vector<NotAdvertised> remove_unavailable(ResourceSet& scan) {
+  /// Applies hostd's orders to the scan. Unavailable devices leave it, as if they had another purpose: they
+  /// leave the lists, or stay until their pods end. An unavailable GPU also stands for its vGPUs: a claim may
+  /// make one that hostd has not listed yet. Returns the devices that the scan would have advertised.
+  std::vector<NotAdvertised> apply_orders(ResourceSet& scan) {
     std::vector<NotAdvertised> withheld;
     for (const auto& unavailable : shared_.orders().unavailable) {
       const auto is_it = [&](const auto& device) { return device.id == unavailable.id; };
@@ -248,28 +234,42 @@ class Plugin : Pinned {
       }
       scan.left_to_host.push_back(reason);
     }
-    return withheld;
-  }
 
-  /// Lists as Unhealthy the functions that hostd has found unfit by a fact that this process may not see.
-  void mark_unfit(ResourceSet& scan) const {
+    // Functions that hostd has found unfit, by a fact that this process may not see, are listed as Unhealthy.
     for (const api::UnfitDevice& unfit : shared_.orders().unfit)
       for (auto& resource : scan.resources)
         for (AdvertisedDevice& device : resource.devices)
           if (device.host_name() == unfit.id && device.driver == unfit.driver && device.problem.empty())
             device.problem = unfit.reason;
+    return withheld;
   }
 
   void scanned(Result<ResourceSet> scan) {
-    if (!scan) return scan_failed(std::move(scan).error());
-    if (!advertised_) {
-      auto begun = begin_to_advertise(std::move(*scan));
-      if (begun) return;
-      if (transport_->serves_any()) return failed_to_advertise(std::move(begun).error());
-      return end_by(std::move(begun).error());
+    if (!scan) {
+      // A host without a PCI bus is a wrong mount, which no retry repairs. A plugin that cannot begin for
+      // long ends, so that its supervisor notices.
+      const bool goes_on = advertised_ || (!is_gone(scan.error()) && ++failed_before_first_ < kFirstTries);
+      return goes_on ? try_again(scan.error()) : end_by(std::move(scan).error());
     }
+    if (advertised_) {
+      use_scan(std::move(*scan));
+      if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
+      return;
+    }
+
+    // The plugin begins to serve with the first scan; until then the earlier process's file stands.
+    const auto before = allocated_by(read_former(host_, options_.advertised_file));
     use_scan(std::move(*scan));
-    if (auto done = serve_or_stand_by(); !done) failed_to_advertise(std::move(done).error());
+    if (failure_) return;
+    advertised_ = true;
+    // The kubelet may list those pods only in a moment. Allocations that are over are released as usual.
+    core_.reconcile(before, {});
+    publish_soon();  // even if there is nothing to list
+    auto serves = serve_or_stand_by();
+    monitor_.begin();  // after the registration, which does not wait for it: calls wait at the gate
+    if (serves) return;
+    transport_->serves_any() ? failed_to_advertise(std::move(serves).error())
+                             : end_by(std::move(serves).error());
   }
 
   /// A kubelet's directory that is removed stays removed for a process that has it open, and a new one is not
@@ -277,13 +277,6 @@ class Plugin : Pinned {
   void failed_to_advertise(Error error) {
     if (error.code == Errc::not_found) return end_by(std::move(error));
     try_again(error);
-  }
-
-  /// A host without a PCI bus is a wrong mount, which no retry repairs. A plugin that cannot begin for long
-  /// ends, so that its supervisor notices.
-  void scan_failed(Error error) {
-    if (advertised_ || (!is_gone(error) && ++failed_before_first_ < kFirstTries)) return try_again(error);
-    end_by(std::move(error));
   }
 
   void try_again(const Error& error) {
@@ -308,8 +301,7 @@ class Plugin : Pinned {
     }
     const auto found = options_.rules.kata ? scan.resources : std::vector<Resource>();
     shared_.read_orders();  // after the scan, since hostd announces new devices before it creates them
-    auto not_advertised = remove_unavailable(scan);
-    mark_unfit(scan);
+    auto not_advertised = apply_orders(scan);
     not_advertised.insert(not_advertised.begin(), scan.not_advertised.begin(), scan.not_advertised.end());
     for (const auto& warning : scan.warnings)
       if (warned_.insert(warning).second) spdlog::warn("{}", warning);
@@ -339,9 +331,8 @@ class Plugin : Pinned {
     scan_in(settled ? options_.rescan : options_.after_failure);
   }
 
-  void allocations_known() {
+  void drop_released() {
     if (!cdi_.drop_released(monitor_.known())) scan_in(options_.after_failure);
-    publish_soon();
   }
 
   /// Scans after an event.
@@ -371,7 +362,7 @@ class Plugin : Pinned {
     monitor_.snapshot_changed();
     if (advertised_ && !standby_ && names_to_serve() != names_)  // a pod has a device of another name
       if (auto done = serve_names(); !done) failed_to_advertise(std::move(done).error());
-    if (!cdi_.drop_released(monitor_.known())) scan_in(options_.after_failure);
+    drop_released();
     publish_soon(kTogether);  // after the Allocate that changed it, not beside it
   }
 

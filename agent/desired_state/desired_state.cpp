@@ -111,7 +111,16 @@ class DesiredStateReader {
   DesiredState desired_state() {
     if (const std::string name = label(api::kPolicyLabel); !name.empty())
       return by_name(name, said(api::kPolicyLabel));
-    if (label(api::kOperandsLabel) == "false") return left_alone();
+    if (label(api::kOperandsLabel) == "false") {
+      // The operator leaves such a node alone, whatever its other labels say.
+      for (const char* key : {api::kWorkloadLabel, policy::kVgpuConfigLabel})
+        if (!label(key).empty())
+          out_.warnings.push_back(
+              fmt::format("{} does not count, since {} is there; the label {} names a policy that counts",
+                          said(key), said(api::kOperandsLabel), api::kPolicyLabel));
+      return nothing(said(api::kOperandsLabel));
+    }
+
     if (const auto workload = labelled_workload()) return by_workload(*workload, said(api::kWorkloadLabel));
     const std::string vgpus = label(policy::kVgpuConfigLabel);
     const bool counts = !vgpus.empty() && defaults_.workload.value_or(Workload::vm_vgpu) == Workload::vm_vgpu;
@@ -148,16 +157,6 @@ class DesiredStateReader {
     return std::nullopt;
   }
 
-  /// The operator leaves such a node, and so do its labels.
-  DesiredState left_alone() {
-    for (const char* key : {api::kWorkloadLabel, policy::kVgpuConfigLabel})
-      if (!label(key).empty())
-        out_.warnings.push_back(
-            fmt::format("{} does not count, since {} is there; the label {} names a policy that counts",
-                        said(key), said(api::kOperandsLabel), api::kPolicyLabel));
-    return nothing(said(api::kOperandsLabel));
-  }
-
   DesiredState nothing(std::string reason) {
     out_.kind = DesiredState::Kind::nothing;
     out_.reason = std::move(reason);
@@ -192,14 +191,6 @@ class DesiredStateReader {
     return desired_policy(std::move(*found), source);
   }
 
-  bool is_named_by(const policy::Policy& policy) const {
-    return !policy.node_selector.empty() &&
-           std::ranges::all_of(policy.node_selector, [&](const auto& wanted) {
-             const auto found = node_.labels.find(wanted.first);
-             return found != node_.labels.end() && found->second == wanted.second;
-           });
-  }
-
   /// Absent: no policy names this node. A default must not take effect while a configuration that may name
   /// the node cannot be read.
   std::optional<DesiredState> by_node_selector() {
@@ -219,7 +210,8 @@ class DesiredStateReader {
         continue;
       }
       for (const policy::Policy& policy : (*known)->policies) {
-        if (!is_named_by(policy) || policy.name == name) continue;
+        const bool names_node = !policy.node_selector.empty() && has_all(node_.labels, policy.node_selector);
+        if (!names_node || policy.name == name) continue;
         if (!name.empty())
           return invalid(
               {.code = Errc::invalid_config,

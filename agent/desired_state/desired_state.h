@@ -51,6 +51,8 @@ struct DesiredPolicy {
   std::string config;  ///< the whole text, so that places in errors are its lines
   std::string source;
   policy::Policy policy;
+  /// "policy one-vm (label gpu-ferry.io/policy=one-vm)", for people.
+  std::string text() const { return "policy " + name + " (" + source + ")"; }
   bool operator==(const DesiredPolicy& other) const {
     return name == other.name && config == other.config && source == other.source;
   }

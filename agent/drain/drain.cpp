@@ -41,21 +41,6 @@ const NodePod* pod_of(const api::ReportedUser& user, const std::vector<NodePod>&
   return found == pods.end() ? nullptr : &*found;
 }
 
-void add_holder(const api::ReportedUser& user, const std::vector<NodePod>& pods,
-                const std::set<std::string>& operands, DeviceUsers& out) {
-  const NodePod* const pod = pod_of(user, pods);
-  if (pod == nullptr) {
-    const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
-    (in_a_pod ? out.unknown : out.kept).push_back(user.text());
-  } else if (operands.contains(pod->uid)) {
-    out.operands.push_back(fmt::format("pod {} (an operand)", pod->text()));
-  } else if (!pod->kept.empty()) {
-    out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
-  } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
-    out.pods.push_back(*pod);
-  }
-}
-
 DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods,
                      const std::set<std::string>& operands) {
   DeviceUsers out;
@@ -66,8 +51,20 @@ DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& po
     const bool is_ill = !gpu.only_in_use && gpu.mode == gpu.desired && gpu.mode != policy::Mode::vgpu;
     if (is_ill) continue;
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
-    for (const api::ReportedUser& user : gpu.users)
-      if (!named || !user.by_the_plugin) add_holder(user, pods, operands, out);
+    for (const api::ReportedUser& user : gpu.users) {
+      if (named && user.by_the_plugin) continue;
+      const NodePod* const pod = pod_of(user, pods);
+      if (pod == nullptr) {
+        const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
+        (in_a_pod ? out.unknown : out.kept).push_back(user.text());
+      } else if (operands.contains(pod->uid)) {
+        out.operands.push_back(fmt::format("pod {} (an operand)", pod->text()));
+      } else if (!pod->kept.empty()) {
+        out.kept.push_back(fmt::format("pod {} ({})", pod->text(), pod->kept));
+      } else if (std::ranges::find(out.pods, *pod) == out.pods.end()) {
+        out.pods.push_back(*pod);
+      }
+    }
     if (!gpu.only_in_use)
       out.kept.push_back(gpu.address.text() + ", which is blocked by more than its users");
   }
@@ -94,20 +91,6 @@ DrainNeed nothing(std::string why = {}) {
 DrainNeed over(DrainNeed need, std::string why) {
   need.kind = Kind::over;
   need.why = std::move(why);
-  return need;
-}
-
-/// The need after a refusal for which no drain runs yet.
-DrainNeed need_at_first(const HostSide& host, const DrainSnapshot& snapshot, DeviceUsers users,
-                        DrainNeed need) {
-  if (!host.hostd_speaks) return nothing();  // its users may be others by now, and no change would follow
-  if (!snapshot.eviction_refused.empty()) return nothing(snapshot.eviction_refused);
-  if (!users.kept.empty()) return nothing(joined(users.kept) + " would stay");
-  if (!users.unknown.empty()) return nothing("no such pod is seen here: " + joined(users.unknown));
-  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
-  if (users.pods.empty()) return nothing();
-  need.kind = Kind::evict;
-  need.pods = std::move(users.pods);
   return need;
 }
 
@@ -149,11 +132,6 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, D
   return need;
 }
 
-std::string purpose(const DesiredState& desired_state) {
-  return fmt::format("policy {} ({})", desired_state.desired_policy.name,
-                     desired_state.desired_policy.source);
-}
-
 DrainStep undone(const policy::NodeObject& node, const DrainSnapshot& snapshot, const DrainNeed& need) {
   DrainStep out;
   out.annotations = {{api::kCordonedAnnotation, std::nullopt}};
@@ -176,7 +154,7 @@ DrainStep failed(const policy::NodeObject& node, const DesiredState& desired_sta
          .message = one_line(
              fmt::format("pods are no longer evicted for {}: {}; hostd applies it when the pods have "
                          "released the devices, and no pod is evicted again until the desired state changes",
-                         purpose(desired_state), why))});
+                         desired_state.desired_policy.text(), why))});
   }
   return out;
 }
@@ -190,11 +168,12 @@ DrainStep begin(const DesiredState& desired_state, const DrainSnapshot& snapshot
     out.annotations[api::kCordonedAnnotation] = "true";
   }
   out.report.draining = true;
-  out.events.push_back({.warning = false,
-                        .reason = api::event::kDraining,
-                        .message = one_line(fmt::format(
-                            "for {} these are evicted, for {} seconds at most: {}", purpose(desired_state),
-                            snapshot.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
+  out.events.push_back(
+      {.warning = false,
+       .reason = api::event::kDraining,
+       .message = one_line(fmt::format("for {} these are evicted, for {} seconds at most: {}",
+                                       desired_state.desired_policy.text(),
+                                       snapshot.timeout.value_or(seconds(0)).count(), joined(need.pods)))});
   return out;
 }
 
@@ -223,8 +202,18 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
   DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()), operands);
-  return mark && mark->since ? need_when_begun(host, snapshot, std::move(users), *mark, std::move(need))
-                             : need_at_first(host, snapshot, std::move(users), std::move(need));
+  if (mark && mark->since) return need_when_begun(host, snapshot, std::move(users), *mark, std::move(need));
+
+  // No drain runs yet. Without hostd the users may be others by now, and no change would follow.
+  if (!host.hostd_speaks) return nothing();
+  if (!snapshot.eviction_refused.empty()) return nothing(snapshot.eviction_refused);
+  if (!users.kept.empty()) return nothing(joined(users.kept) + " would stay");
+  if (!users.unknown.empty()) return nothing("no such pod is seen here: " + joined(users.unknown));
+  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
+  if (users.pods.empty()) return nothing();
+  need.kind = Kind::evict;
+  need.pods = std::move(users.pods);
+  return need;
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "kube/api_error.h"
+#include "agent/node_refusals.h"
 #include "kube/api_path.h"
 
 namespace ferry::agent {
@@ -57,7 +57,12 @@ void Evictions::act(const std::vector<NodePod>& pods) {
     Asked& asked = asked_[pod.uid];
     if (!asked.call && timers_.now() >= asked.again) ask(pod, asked);
   }
-  wait();
+
+  timer_.cancel();
+  std::optional<Moment> first;
+  for (const auto& [uid, asked] : asked_)
+    if (!asked.call) first = std::min(first.value_or(asked.again), asked.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 void Evictions::ask(const NodePod& pod, Asked& asked) {
@@ -77,7 +82,7 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction
   if (!eviction) {
     const Error& error = eviction.error();
     why = error.text();
-    if (error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid) {
+    if (is_refusal(error)) {
       if (!refused_since_) refused_since_ = timers_.now();
       if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
     }
@@ -102,14 +107,6 @@ std::vector<std::string> Evictions::delayed() const {
   out.reserve(delays_.size());
   for (const auto& [uid, why] : delays_) out.push_back(why);
   return out;
-}
-
-void Evictions::wait() {
-  timer_.cancel();
-  std::optional<Moment> first;
-  for (const auto& [uid, asked] : asked_)
-    if (!asked.call) first = std::min(first.value_or(asked.again), asked.again);
-  if (first) timer_.set(*first, changed_);
 }
 
 }  // namespace ferry::agent

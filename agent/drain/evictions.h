@@ -51,7 +51,6 @@ class Evictions : Pinned {
   void ask(const NodePod& pod, Asked& asked);
   void answered(const NodePod& pod, Asked& asked, Result<kube::Eviction> eviction);
   void forget(Asked& asked);
-  void wait();
 
   kube::ApiClient& client_;
   kube::Timers& timers_;

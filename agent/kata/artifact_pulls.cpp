@@ -6,13 +6,6 @@
 #include <spdlog/spdlog.h>
 
 namespace ferry::agent {
-namespace {
-
-bool is_the_same(const PullOrder& a, const PullOrder& b) {
-  return a.kata.name == b.kata.name && a.configuration == b.configuration;
-}
-
-}  // namespace
 
 ArtifactPulls::ArtifactPulls(const HostFs& host, Fetcher& fetcher, kube::Timers& timers, kube::Random random,
                              kata::PullCredentials credentials, std::function<void()> changed)
@@ -30,11 +23,11 @@ ArtifactPulls::~ArtifactPulls() {
 }
 
 void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
-  const auto is_ordered = [&](const PullOrder& running) {
-    return std::ranges::any_of(
-        orders, [&](const PullOrder& order) { return !order.waits && is_the_same(order, running); });
-  };
-  if (running_ && !is_ordered(*running_)) {
+  const bool goes_on = running_ && std::ranges::any_of(orders, [this](const PullOrder& order) {
+                         return !order.waits && order.kata.name == running_->kata.name &&
+                                order.configuration == running_->configuration;
+                       });
+  if (running_ && !goes_on) {
     spdlog::info("{}: its files are not asked for any more", running_->kata.name);
     stop();
   }
@@ -49,7 +42,14 @@ void ArtifactPulls::act(const std::vector<PullOrder>& orders) {
     const auto tried = tried_.find(order.kata.name);
     if (tried == tried_.end() || timers_.now() >= tried->second.again) begin(order);
   }
-  wait();
+
+  timer_.cancel();
+  if (running_) return;
+  std::optional<Moment> first;
+  // A class whose pause is over and that has no pull yet waits for the rollout lease.
+  for (const auto& [name, tried] : tried_)
+    if (tried.again > timers_.now()) first = std::min(first.value_or(tried.again), tried.again);
+  if (first) timer_.set(*first, changed_);
 }
 
 std::map<std::string, PullState> ArtifactPulls::states() const {
@@ -112,16 +112,6 @@ void ArtifactPulls::stop() {
   deadline_.cancel();
   counts_.under_way.clear();
   fetcher_.stop();
-}
-
-void ArtifactPulls::wait() {
-  timer_.cancel();
-  if (running_) return;
-  std::optional<Moment> first;
-  // A class whose pause is over and that has no pull yet waits for the rollout lease.
-  for (const auto& [name, tried] : tried_)
-    if (tried.again > timers_.now()) first = std::min(first.value_or(tried.again), tried.again);
-  if (first) timer_.set(*first, changed_);
 }
 
 FetchRunner::FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program)

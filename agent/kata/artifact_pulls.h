@@ -87,7 +87,6 @@ class ArtifactPulls : Pinned {
   void ended(const PullOrder& order, const kata::FetchRequest& request, Result<kata::Artifact> artifact);
   void failed(const PullOrder& order, const Error& error);
   void stop();
-  void wait();
 
   const HostFs& host_;
   Fetcher& fetcher_;

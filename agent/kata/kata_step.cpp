@@ -18,14 +18,6 @@
 namespace ferry::agent {
 namespace {
 
-bool fits(const kata::KataClass& kata, const Labels& labels) {
-  if (!kata.node_selector) return true;
-  return std::ranges::all_of(*kata.node_selector, [&](const auto& desired) {
-    const auto found = labels.find(desired.first);
-    return found != labels.end() && found->second == desired.second;
-  });
-}
-
 /// True if a file without classes asks for none with an empty list.
 bool says_none(const ConfigText& text) {
   const auto root = parse_config(text);
@@ -39,7 +31,6 @@ bool says_none(const ConfigText& text) {
 DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels) {
   constexpr const char* kStay = "Kata's runtimes stay as they are";
   DesiredRuntimes out;
-  out.source = source.name;
   const auto without = [&out](std::string trouble) {
     out.trouble = std::move(trouble);
     return std::move(out);
@@ -60,9 +51,8 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
                                source.texts.front().file, kStay));
   out.counts = true;
   out.config = source.texts.front();
-  out.file = std::move(*file);
-  for (const kata::KataClass& kata : out.file.classes)
-    if (fits(kata, labels)) out.classes.push_back(kata.name);
+  for (const kata::KataClass& kata : file->classes)
+    if (!kata.node_selector || has_all(labels, *kata.node_selector)) out.classes.push_back(kata.name);
   return out;
 }
 
@@ -109,27 +99,6 @@ bool pulls_in_turn(const HostSide& host, const KataSnapshot& snapshot,
   });
 }
 
-/// The result of a permitted change, from hostd's answer.
-ChangeOutcome outcome_of(const HostSide& host, const KataSnapshot& snapshot,
-                         const std::optional<kata::ClassFile>& file) {
-  const kata::HandlersFile& said = host.kata;
-  if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
-  const bool goes_on = has_state(said, kata::HandlerState::pending) ||
-                       has_state(said, kata::HandlerState::installing) || pulls_in_turn(host, snapshot, file);
-  if (goes_on && said.error.empty()) return ChangeOutcome::open;
-  // A handler that is blocked, or still lacks its files, proves nothing.
-  return said.others.empty() && said.error.empty() ? ChangeOutcome::done : ChangeOutcome::blocked;
-}
-
-/// The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
-/// handlers.
-ChangeOutcome confirmed_by_kubelet(const policy::NodeObject& node, const HostSide& host,
-                                   ChangeOutcome outcome, bool has_begun) {
-  if (outcome != ChangeOutcome::done || unknown_to_kubelet(node, host.kata.ready).empty()) return outcome;
-  if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
-  return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
-}
-
 std::string never_listed() {
   return fmt::format(
       "the container runtime has it for more than {} seconds, and the kubelet does not list it "
@@ -154,24 +123,6 @@ std::uint64_t generation_after(const HostSide& host) {
   return next_generation(std::max(written, host.kata.generation.value_or(0)));
 }
 
-kata::DesiredClasses next_file(const HostSide& host, const DesiredRuntimes& desired_runtimes) {
-  const bool same = host.kata_written && host.kata_written->config.text == desired_runtimes.config.text &&
-                    host.kata_written->classes == desired_runtimes.classes;
-  if (same) return *host.kata_written;
-  kata::DesiredClasses out;
-  out.generation = generation_after(host);
-  out.config = desired_runtimes.config;
-  out.classes = desired_runtimes.classes;
-  return out;
-}
-
-bool admit_the_same(const kata::ConfidentialMode& a, const kata::ConfidentialMode& b,
-                    const kata::ClassFile& file) {
-  return std::ranges::all_of(file.classes, [&](const kata::KataClass& kata) {
-    return a.admits(kata).has_value() == b.admits(kata).has_value();
-  });
-}
-
 /// Sets the confidential mode of the node's GPUs, if it matters to a class of the file. If other classes may
 /// use the GPUs than before, the desired state is new: it needs its own answer and rollout lease.
 void say_mode(const policy::NodeObject& node, const HostSide& host, const kata::ClassFile& file,
@@ -183,7 +134,10 @@ void say_mode(const policy::NodeObject& node, const HostSide& host, const kata::
       matters ? kata::ConfidentialMode::of_labels(node.labels) : kata::ConfidentialMode();
   next.confidential_mode = now.state;
   const bool is_new = !host.kata_written || host.kata_written->generation != next.generation;
-  if (is_new || admit_the_same(before, now, file)) return;
+  const bool admits_the_same = std::ranges::all_of(file.classes, [&](const kata::KataClass& kata) {
+    return before.admits(kata).has_value() == now.admits(kata).has_value();
+  });
+  if (is_new || admits_the_same) return;
   next.generation = generation_after(host);
   next.permitted = false;
 }
@@ -206,6 +160,57 @@ bool says_the_same(const kata::DesiredClasses& a, const kata::DesiredClasses& b)
          a.confidential_mode == b.confidential_mode;
 }
 
+/// The result of the classes in `plan` on this node.
+ChangeOutcome outcome_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
+                         const KataPlan& plan, bool has_lease) {
+  const kata::HandlersFile& said = host.kata;
+  const bool permitted = host.kata_written && host.kata_written->permitted;
+  const bool has_begun = permitted || has_lease;
+  if (said.applying) return ChangeOutcome::open;
+  if (!plan.answered) return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
+  if (has_state(said, kata::HandlerState::failed)) return ChangeOutcome::failed;
+  if (!permitted && !said.others.empty()) return ChangeOutcome::none;
+  if (permitted) {
+    const bool goes_on = has_state(said, kata::HandlerState::pending) ||
+                         has_state(said, kata::HandlerState::installing) ||
+                         pulls_in_turn(host, snapshot, plan.file);
+    if (goes_on && said.error.empty()) return ChangeOutcome::open;
+    // A handler that is blocked, or still lacks its files, proves nothing.
+    if (!said.others.empty() || !said.error.empty()) return ChangeOutcome::blocked;
+  }
+
+  // The container runtime's answer is half of the proof: the kubelet, which starts pods, must list the
+  // handlers.
+  if (unknown_to_kubelet(node, said.ready).empty()) return ChangeOutcome::done;
+  if (host.kata_unlisted > kListPatience) return ChangeOutcome::failed;
+  return has_begun ? ChangeOutcome::open : ChangeOutcome::none;
+}
+
+/// The node's change to the classes in `plan`, for the rollout lease.
+NodeChange change_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
+                     const KataPlan& plan, const Rollout* rollout) {
+  NodeChange out;
+  out.node = node.name;
+  const auto& written = host.kata_written;
+  out.written = written ? kata_configuration_id(written->config) : std::string();
+  const bool has_lease =
+      rollout != nullptr && std::ranges::any_of(rollout->leases, [&](const RolloutLease& lease) {
+        return lease.holder == node.name && is_kata_configuration(lease.configuration);
+      });
+  out.outcome = outcome_of(node, host, snapshot, plan, has_lease);
+  if (out.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
+    out.outcome = ChangeOutcome::failed;
+  if (out.outcome == ChangeOutcome::failed) out.why = why_failed(node, host);
+
+  // After a failure hostd reports `failed` until its pause is over, then `pending`. An interrupted change is
+  // `pending` too.
+  const bool permitted = written && written->permitted;
+  if (plan.answered && !permitted && host.kata.error.empty() &&
+      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, snapshot, plan.file)))
+    out.begin = kata_configuration_id(plan.next->config);
+  return out;
+}
+
 // ---- messages for people
 
 struct Line {
@@ -213,21 +218,10 @@ struct Line {
   std::string text;
 };
 
-void add_handlers(std::vector<Line>& out, const kata::HandlersFile& said) {
-  for (const kata::OtherHandler& other : said.others) {
-    const bool blocked = other.state == kata::HandlerState::blocked;
-    if (!blocked && other.state != kata::HandlerState::failed) continue;
-    out.push_back(
-        {blocked ? api::event::kRuntimeBlocked : api::event::kRuntimeFailed,
-         fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
-  }
-}
-
 std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                            const KataPlan& plan, const RolloutStep& rollout_step) {
   std::vector<Line> out;
-  if (!plan.desired_runtimes.trouble.empty())
-    out.push_back({api::event::kInvalidRuntimeClasses, plan.desired_runtimes.trouble});
+  if (!plan.trouble.empty()) out.push_back({api::event::kInvalidRuntimeClasses, plan.trouble});
   if (!snapshot.unwritable.empty()) out.push_back({api::event::kRuntimeFailed, snapshot.unwritable});
   if (!plan.next) return out;
   if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
@@ -237,7 +231,13 @@ std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host,
                                                     api::kDesiredClassesFile, kAnswerPatience.count())});
   }
   if (!host.kata.error.empty()) out.push_back({api::event::kRuntimeFailed, host.kata.error});
-  add_handlers(out, host.kata);
+  for (const kata::OtherHandler& other : host.kata.others) {
+    const bool blocked = other.state == kata::HandlerState::blocked;
+    if (!blocked && other.state != kata::HandlerState::failed) continue;
+    out.push_back(
+        {blocked ? api::event::kRuntimeBlocked : api::event::kRuntimeFailed,
+         fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
+  }
   for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
     if (host.kata_unlisted > kListPatience) {
       out.push_back({api::event::kRuntimeNotListed, handler + ": " + never_listed()});
@@ -283,50 +283,28 @@ void record_events(const policy::NodeObject& node, const HostSide& host, const s
 KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout) {
   KataPlan out;
-  out.desired_runtimes = desired_runtimes(snapshot.source, node.labels);
-  if (out.desired_runtimes.counts) {
-    out.next = next_file(host, out.desired_runtimes);
-    out.next->source = out.desired_runtimes.source;
-  } else if (host.kata_written) {
-    out.next = host.kata_written;
+  const DesiredRuntimes desired = desired_runtimes(snapshot.source, node.labels);
+  out.trouble = desired.trouble;
+  const auto& written = host.kata_written;
+  out.next = written;
+  if (desired.counts) {
+    const bool same =
+        written && written->config.text == desired.config.text && written->classes == desired.classes;
+    if (!same) {
+      out.next.emplace();
+      out.next->generation = generation_after(host);
+      out.next->config = desired.config;
+      out.next->classes = desired.classes;
+    }
+    out.next->source = snapshot.source.name;
   }
   if (!out.next) return out;
   out.next->unlabelled = unlabelled(node.labels, host);
   if (auto file = kata::desired_class_file(*out.next)) out.file = std::move(*file);
   if (out.file) say_mode(node, host, *out.file, *out.next);
-  const auto& written = host.kata_written;
-  const bool is_written = written && written->generation == out.next->generation;
-  const bool heard = host.kata.generation == out.next->generation;
-  out.answered = is_written && heard;
-
-  NodeChange& change = out.change;
-  change.node = node.name;
-  change.written = written ? kata_configuration_id(written->config) : std::string();
-  const bool has_lease =
-      rollout != nullptr && std::ranges::any_of(rollout->leases, [&](const RolloutLease& lease) {
-        return lease.holder == node.name && is_kata_configuration(lease.configuration);
-      });
-  const bool asked = written && written->permitted;
-  if (host.kata.applying) {
-    change.outcome = ChangeOutcome::open;
-  } else if (!out.answered) {
-    change.outcome = asked || has_lease ? ChangeOutcome::open : ChangeOutcome::none;
-  } else if (asked) {
-    change.outcome = outcome_of(host, snapshot, out.file);
-  } else if (has_state(host.kata, kata::HandlerState::failed)) {
-    change.outcome = ChangeOutcome::failed;
-  } else {
-    change.outcome = host.kata.others.empty() ? ChangeOutcome::done : ChangeOutcome::none;
-  }
-  change.outcome = confirmed_by_kubelet(node, host, change.outcome, asked || has_lease);
-  if (change.outcome == ChangeOutcome::open && host.kata_silent > kChangePatience)
-    change.outcome = ChangeOutcome::failed;
-  if (change.outcome == ChangeOutcome::failed) change.why = why_failed(node, host);
-  // After a failure hostd reports `failed` until its pause is over, then `pending`. An interrupted change is
-  // `pending` too.
-  if (out.answered && !asked && host.kata.error.empty() &&
-      (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, snapshot, out.file)))
-    change.begin = kata_configuration_id(out.next->config);
+  out.answered =
+      written && written->generation == out.next->generation && host.kata.generation == out.next->generation;
+  out.change = change_of(node, host, snapshot, out, rollout);
   return out;
 }
 

@@ -38,9 +38,7 @@ struct KataSource {
 struct DesiredRuntimes {
   bool counts = false;  ///< false: the last desired state stays
   std::string trouble;  ///< why it does not count, for people; empty: it does, or is not known yet
-  std::string source;
   ConfigText config;
-  kata::ClassFile file;              ///< content of `config`
   std::vector<std::string> classes;  ///< classes for this node, in the file's order
 };
 
@@ -72,7 +70,7 @@ struct PullOrder {
 
 /// The part of the step that does not depend on the rollout lease.
 struct KataPlan {
-  DesiredRuntimes desired_runtimes;
+  std::string trouble;  ///< DesiredRuntimes::trouble
   /// The new kata-classes.json, with `permitted` as in the present one; absent: there is none and needs to be
   /// none.
   std::optional<kata::DesiredClasses> next;

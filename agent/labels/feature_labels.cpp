@@ -67,18 +67,14 @@ struct Gpu {
   std::string memory;
   std::string family;
   std::string mode;
-  std::string confidential =
-      {};  ///< RegisterFacts::mode(), or "none" for a chip without such a mode; empty: unknown
+  /// RegisterFacts::mode(), or "none" for a chip without such a mode; empty: unknown.
+  std::string confidential = {};
 };
 
-/// Hopper is the first family with a confidential mode.
-bool has_no_confidential_mode(std::string_view family) {
-  constexpr std::array<std::string_view, 7> kBefore = {"kepler", "maxwell", "pascal",      "volta",
-                                                       "turing", "ampere",  "ada-lovelace"};
-  return std::ranges::find(kBefore, family) != kBefore.end();
-}
-
 std::vector<Gpu> gpus_of(const api::HostStatus& host) {
+  // Hopper is the first family with a confidential mode.
+  constexpr std::array<std::string_view, 7> kWithoutMode = {"kepler", "maxwell", "pascal",      "volta",
+                                                            "turing", "ampere",  "ada-lovelace"};
   std::vector<Gpu> out;
   for (const api::AcceleratorStatus& one : host.accelerators) {
     const bool compute = one.pci_class == kDisplay3d;
@@ -90,7 +86,7 @@ std::vector<Gpu> gpus_of(const api::HostStatus& host) {
                    .memory = model.memory_mib ? std::to_string(*model.memory_mib) : std::string(),
                    .family = std::string(model.family),
                    .mode = compute ? "compute" : "graphics"});
-    if (has_no_confidential_mode(model.family)) {
+    if (std::ranges::find(kWithoutMode, model.family) != kWithoutMode.end()) {
       out.back().confidential = "none";
     } else if (one.registers) {
       out.back().confidential = one.registers->facts.mode();
@@ -104,21 +100,6 @@ std::string common(const std::vector<Gpu>& gpus, std::string Gpu::*property) {
   const std::string& first = gpus.front().*property;
   const bool same = std::ranges::all_of(gpus, [&](const Gpu& gpu) { return gpu.*property == first; });
   return same ? first : std::string();
-}
-
-void put_gpus(const std::vector<Gpu>& gpus, Labels& labels) {
-  put(labels, kNvidia, "gpu.count", std::to_string(gpus.size()));
-  const std::string product = common(gpus, &Gpu::product);
-  put(labels, kNvidia, "gpu.product", product);
-  put(labels, kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
-  put(labels, kNvidia, "gpu.family", common(gpus, &Gpu::family));
-  put(labels, kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
-  if (!product.empty()) return;
-  std::map<std::string, std::size_t> counts;
-  for (const Gpu& gpu : gpus)
-    if (!gpu.product.empty()) ++counts[gpu.product];
-  for (const auto& [name, count] : counts)
-    put(labels, kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
 }
 
 // kata-deploy's classes select nodes by these labels. NVIDIA's CC manager, their usual writer, runs on few
@@ -137,13 +118,6 @@ void put_confidential_mode(const std::vector<Gpu>& gpus, bool not_confidential, 
     put(labels, kNvidia, kCcReady, "false");
 }
 
-bool is_own_feature(std::string_view key) {
-  if (!key.starts_with(kOurs)) return false;
-  key.remove_prefix(kOurs.size());
-  const bool counts = key.starts_with("/gpu.") || key.starts_with("/vgpu.");
-  return (counts && key.ends_with(".count")) || key == "/iommu.mode" || key == "/iommu.largest-group";
-}
-
 }  // namespace
 
 std::optional<FeatureWay> parse_feature_way(std::string_view word) {
@@ -157,11 +131,23 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
   const std::vector<Gpu> gpus = gpus_of(host);
   Labels labels;
   if (gpus.empty()) return labels;
-  put_gpus(gpus, labels);
+  put(labels, kNvidia, "gpu.count", std::to_string(gpus.size()));
+  put(labels, kNvidia, "gpu.memory", common(gpus, &Gpu::memory));
+  put(labels, kNvidia, "gpu.family", common(gpus, &Gpu::family));
+  put(labels, kNvidia, "gpu.mode", common(gpus, &Gpu::mode));
+  const std::string product = common(gpus, &Gpu::product);
+  put(labels, kNvidia, "gpu.product", product);
+  if (product.empty()) {
+    std::map<std::string, std::size_t> counts;
+    for (const Gpu& gpu : gpus)
+      if (!gpu.product.empty()) ++counts[gpu.product];
+    for (const auto& [name, count] : counts)
+      put(labels, kNvidia, fmt::format("gpu.{}.count", name), std::to_string(count));
+  }
 
-  for (const api::Mode mode : {api::Mode::host, api::Mode::passthrough, api::Mode::vgpu}) {
+  for (const auto& [word, mode] : api::kModes) {
     const auto count = std::ranges::count(gpus, mode, [](const Gpu& gpu) { return gpu.seen->mode; });
-    put(labels, kOurs, fmt::format("gpu.{}.count", text(mode)), std::to_string(count));
+    put(labels, kOurs, fmt::format("gpu.{}.count", word), std::to_string(count));
   }
   std::map<std::string, std::size_t> drivers;
   for (const Gpu& gpu : gpus) ++drivers[gpu.seen->driver.value_or("none")];
@@ -218,8 +204,14 @@ Labels own_features(const Labels& labels, std::string_view set_by_nfd) {
   for (const auto part : std::views::split(set_by_nfd, ','))
     of_nfd.insert(std::string_view(part.begin(), part.end()));
   Labels out;
-  for (const auto& label : labels)
-    if (is_own_feature(label.first) && !of_nfd.contains(label.first)) out.insert(label);
+  for (const auto& label : labels) {
+    const std::string_view key = label.first;
+    if (!key.starts_with(kOurs) || of_nfd.contains(key)) continue;
+    const std::string_view name = key.substr(kOurs.size());
+    const bool counts = name.starts_with("/gpu.") || name.starts_with("/vgpu.");
+    if ((counts && name.ends_with(".count")) || name == "/iommu.mode" || name == "/iommu.largest-group")
+      out.insert(label);
+  }
   return out;
 }
 

@@ -2,7 +2,6 @@
 #include "agent/labels/node_feature.h"
 
 #include <chrono>
-#include <string_view>
 #include <utility>
 
 #include <spdlog/spdlog.h>
@@ -16,7 +15,6 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kNodeNameLabel = "nfd.node.kubernetes.io/node-name";
-constexpr std::string_view kPrefix = "ferry-features-for-";
 
 std::string metadata_text(const json& object, const char* key) {
   return text_at(json_at(object, "metadata"), key);
@@ -30,10 +28,6 @@ void complain(const Error& error) {
 }
 
 }  // namespace
-
-kube::ObjectRef node_feature_ref(std::string space, const std::string& node) {
-  return {.kind = kube::kNodeFeatures, .space = std::move(space), .name = std::string(kPrefix) + node};
-}
 
 json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
                   const json& owner) {
@@ -65,15 +59,17 @@ bool says_the_same(const json& object, const json& content) {
 }
 
 NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client,
-                         kube::Timers& timers, kube::Random random, Settings settings,
+                         kube::Timers& timers, kube::Random random, const AgentSettings& settings,
                          std::function<void()> changed)
     : host_(host),
       client_(client),
       timers_(timers),
       random_(std::move(random)),
-      settings_(std::move(settings)),
+      settings_(settings),
       changed_(std::move(changed)),
-      object_(node_feature_ref(settings_.space, settings_.node)),
+      object_{.kind = kube::kNodeFeatures,
+              .space = settings_.space,
+              .name = "ferry-features-for-" + settings_.node},
       watch_(transport, timers, random_, kube::only(object_),
              {.changed =
                   [this] {
@@ -84,9 +80,9 @@ NodeFeature::NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiC
               .trouble = complain,
               .well = changed_}),
       timer_(timers) {
-  if (settings_.owner.empty()) return;
+  if (settings_.feature_owner.empty()) return;
   owner_ = std::make_unique<kube::ObjectWatch>(
-      transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.owner)),
+      transport, timers, random_, kube::only(kube::config_map_ref(settings_.space, settings_.feature_owner)),
       kube::ObjectWatch::Listener{.changed = changed_, .trouble = complain, .well = changed_});
 }
 
@@ -104,7 +100,9 @@ void NodeFeature::keep(const Labels& labels, const json& node) {
   const json* const owner = owner_ ? config_map() : &node;
   if (owner == nullptr) return;
   json content = node_feature(settings_.node, labels, owner_ ? kube::kConfigMaps : kube::kNodes, *owner);
-  const json* const now = object();
+  const auto& objects = watch_.objects();
+  const json* now = objects.empty() ? nullptr : &objects.begin()->second;
+  if (written_) now = &*written_;
   if (now != nullptr && says_the_same(*now, content)) return;
   if (timers_.now() < not_before_) return timer_.set(not_before_, changed_);
   if (!owner_) {
@@ -120,14 +118,8 @@ const json* NodeFeature::config_map() {
   if (!owner_->objects().empty()) return &owner_->objects().begin()->second;
   if (!std::exchange(owner_missed_, true))
     spdlog::warn("labels for Node Feature Discovery: there is no ConfigMap {}/{} to own them",
-                 settings_.space, settings_.owner);
+                 settings_.space, settings_.feature_owner);
   return nullptr;
-}
-
-const json* NodeFeature::object() const {
-  if (written_) return &*written_;
-  const auto& objects = watch_.objects();
-  return objects.empty() ? nullptr : &objects.begin()->second;
 }
 
 void NodeFeature::write(json content) {

@@ -15,6 +15,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/agent_settings.h"
 #include "agent/operator_compat/operands.h"
 #include "common/pinned.h"
 #include "common/result.h"
@@ -32,9 +33,6 @@ namespace ferry::agent {
 /// to the host's root.
 inline constexpr const char* kNodeFeatureMark = "var/lib/ferry/node-feature";
 
-/// The object of a Node.
-kube::ObjectRef node_feature_ref(std::string space, const std::string& node);
-
 /// The content that the agent applies. `owner`: the owning object, as the API server has it.
 nlohmann::json node_feature(const std::string& node, const Labels& labels, kube::ApiKind owner_kind,
                             const nlohmann::json& owner);
@@ -46,16 +44,10 @@ bool says_the_same(const nlohmann::json& object, const nlohmann::json& content);
 /// use it.
 class NodeFeature : Pinned {
  public:
-  struct Settings {
-    std::string node;
-    std::string space;
-    std::string owner;  ///< a ConfigMap in `space`; empty: the Node
-  };
-
   /// `changed` is called, never from within a call, when keep() is due. The references must outlive this
   /// object.
   NodeFeature(HostFs& host, kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
-              kube::Random random, Settings settings, std::function<void()> changed);
+              kube::Random random, const AgentSettings& settings, std::function<void()> changed);
   ~NodeFeature();
 
   /// Errc::usage: a name that no object can have.
@@ -68,7 +60,6 @@ class NodeFeature : Pinned {
   using Moment = kube::Timers::Clock::time_point;
 
   const nlohmann::json* config_map();
-  const nlohmann::json* object() const;
   void write(nlohmann::json content);
   void failed(const Error& error);
 
@@ -76,7 +67,7 @@ class NodeFeature : Pinned {
   kube::ApiClient& client_;
   kube::Timers& timers_;
   const kube::Random random_;
-  const Settings settings_;
+  const AgentSettings& settings_;
   const std::function<void()> changed_;
   const kube::ObjectRef object_;
   kube::ObjectWatch watch_;

@@ -49,30 +49,20 @@ OwnLabels own_labels(const Labels& labels, Labels record, const Labels& desired,
   return out;
 }
 
-namespace {
-
-constexpr std::string_view kReady = "ready";
-
-/// Empty: the handler's name makes no valid label.
-std::string label_of(const std::string& handler) {
-  constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
-  const std::string label = api::kKataPrefix + handler;
-  const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
-  const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
-                     std::ranges::all_of(handler, [](char c) {
-                       return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
-                     });
-  return legal ? label : std::string();
-}
-
-}  // namespace
-
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready) {
+  constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
   LabelChanges out;
   for (const auto& [label, value] : labels)
     if (label.starts_with(api::kKataPrefix)) out[label] = std::nullopt;
-  for (const std::string& handler : ready)
-    if (const auto label = label_of(handler); !label.empty()) out[label] = std::string(kReady);
+  for (const std::string& handler : ready) {
+    const std::string label = api::kKataPrefix + handler;
+    const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
+    const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
+                       std::ranges::all_of(handler, [](char c) {
+                         return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
+                       });
+    if (legal) out[label] = "ready";
+  }
   return out;
 }
 

@@ -54,12 +54,6 @@ class Reader {
   const fs::path folder_;
 };
 
-bool is_awake(const Reader& gpu, const std::optional<std::string>& power_state) {
-  if (power_state && power_state->starts_with("D3")) return false;
-  const auto status = gpu.text("power/runtime_status");
-  return !status || !status->starts_with("suspend");
-}
-
 void read_errors(const HostFs& host, const vfio::PciAddress& port, LinkEnd end,
                  std::vector<ReportedErrors>& out) {
   constexpr std::array<std::pair<const char*, Severity>, 3> kFiles = {
@@ -73,33 +67,11 @@ void read_errors(const HostFs& host, const vfio::PciAddress& port, LinkEnd end,
   }
 }
 
-// The PCI function above it, from ".../0000:3a:00.0/0000:3b:00.0". Absent: the GPU is on its root's own bus.
-std::optional<vfio::PciAddress> upstream_of(const HostFs& host, const vfio::PciAddress& gpu) {
-  const auto place = host.link_target(vfio::sysfs_path(gpu));
-  if (!place) return std::nullopt;
-  auto above = vfio::PciAddress::parse(fs::path(*place).parent_path().filename().string());
-  if (!above) return std::nullopt;
-  return *above;
-}
-
 /// Limit of both ends of a link: a card may support more than its slot. An unknown limit of the upper end
 /// does not count.
 template <typename Number>
 std::optional<Number> of_both(const std::optional<Number>& gpu, const std::optional<Number>& above) {
   return gpu && above ? std::min(gpu, above) : gpu;
-}
-
-/// The GPU must be awake: the port above it is awake then too.
-LinkNumbers link_of(const HostFs& host, const Reader& gpu, const std::optional<vfio::PciAddress>& above) {
-  LinkNumbers out{.current_speed = gpu.speed("current_link_speed"),
-                  .max_speed = gpu.speed("max_link_speed"),
-                  .current_lanes = gpu.lanes("current_link_width"),
-                  .max_lanes = gpu.lanes("max_link_width")};
-  if (!above) return out;
-  const Reader port(host, vfio::sysfs_path(*above));
-  out.max_speed = of_both(out.max_speed, port.speed("max_link_speed"));
-  out.max_lanes = of_both(out.max_lanes, port.lanes("max_link_width"));
-  return out;
 }
 
 // Decided by the drivers alone, as in the kernel and in `ferry status`: a group member that cannot be read,
@@ -122,8 +94,29 @@ GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
   }
   out.power_state = reader.text("power_state");
   if (out.power_state && !is_plain(*out.power_state)) out.power_state.reset();
-  const auto above = upstream_of(host, gpu);
-  if (is_awake(reader, out.power_state)) out.link = link_of(host, reader, above);
+
+  // The PCI function above it, from ".../0000:3a:00.0/0000:3b:00.0". Absent: the GPU is on its root's own
+  // bus.
+  std::optional<vfio::PciAddress> above;
+  if (const auto place = host.link_target(vfio::sysfs_path(gpu)))
+    if (auto found = vfio::PciAddress::parse(fs::path(*place).parent_path().filename().string()))
+      above = *found;
+
+  // A read of the link would wake a GPU that sleeps. The port above an awake GPU is awake, too.
+  const bool is_off = out.power_state && out.power_state->starts_with("D3");
+  const auto status = is_off ? std::nullopt : reader.text("power/runtime_status");
+  if (!is_off && !(status && status->starts_with("suspend"))) {
+    out.link = {.current_speed = reader.speed("current_link_speed"),
+                .max_speed = reader.speed("max_link_speed"),
+                .current_lanes = reader.lanes("current_link_width"),
+                .max_lanes = reader.lanes("max_link_width")};
+    if (above) {
+      const Reader port(host, vfio::sysfs_path(*above));
+      out.link.max_speed = of_both(out.link.max_speed, port.speed("max_link_speed"));
+      out.link.max_lanes = of_both(out.link.max_lanes, port.lanes("max_link_width"));
+    }
+  }
+
   read_errors(host, gpu, LinkEnd::device, out.errors);
   if (above) read_errors(host, *above, LinkEnd::upstream, out.errors);
   out.group_viable = group_viable(host, gpu);

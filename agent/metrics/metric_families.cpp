@@ -6,13 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <initializer_list>
 #include <prometheus/text_serializer.h>
 #include <set>
 #include <sstream>
 #include <string_view>
 #include <utility>
 
+#include "api/words.h"
+#include "common/text/words.h"
 #include "common/version.h"
+#include "vfio/registers/register_facts.h"
 
 namespace ferry::agent {
 namespace {
@@ -70,10 +74,19 @@ class Families {
   std::deque<Family> all_;  // a new family moves no other
 };
 
+/// The words of a table. `others`: words that follow them.
+template <typename Value, std::size_t N>
+std::vector<std::string_view> words_in(const Words<Value, N>& table,
+                                       std::initializer_list<std::string_view> others = {}) {
+  std::vector<std::string_view> out;
+  for (const auto& [word, value] : table) out.push_back(word);
+  out.insert(out.end(), others);
+  return out;
+}
+
 /// Adds a sample for each of `words`: 1 for `now`, 0 for the others. A word that is not among them adds none,
 /// so that the number of series stays bounded.
-template <std::size_t N>
-void add_states(Family& family, const std::array<std::string_view, N>& words, std::string_view now,
+void add_states(Family& family, const std::vector<std::string_view>& words, std::string_view now,
                 const Labels& labels, const char* label) {
   if (std::ranges::find(words, now) == words.end()) return;
   for (const std::string_view word : words) {
@@ -83,30 +96,46 @@ void add_states(Family& family, const std::array<std::string_view, N>& words, st
   }
 }
 
-constexpr std::array<std::string_view, 5> kPhases = {"ready", "applying", "failed", "blocked", "idle"};
-
 std::string number_text(const auto& number) {
   return number ? std::to_string(*number) : std::string();
 }
 
 // ---- what hostd says
 
-void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& facts, Families& all) {
+void add_gpus(const api::HostStatus& host, const std::vector<GpuFacts>& facts, Families& all) {
+  // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
+  constexpr std::array<std::string_view, 10> kKinds = {
+      "virtual_machine", "process", "pod",     "attached_device", "boot_display",
+      "framebuffer",     "fabric",  "console", "resource_claim",  "other"};
   Family& info = all.gauge("ferry_gpu_info", "A GPU of this node; always 1.");
   Family& counts = all.gauge("ferry_gpus", "GPUs in each mode.");
   Family& states = all.gauge("ferry_gpu_state", "1 for the state of a GPU.");
-  constexpr std::array<std::string_view, 5> kGpuStates = {"ready", "failed", "unmanaged", "blocked",
-                                                          "pending"};
-  std::map<policy::Mode, std::size_t> modes = {
-      {policy::Mode::host, 0}, {policy::Mode::passthrough, 0}, {policy::Mode::vgpu, 0}};
+  Family& refused = all.gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
+  Family& users = all.gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
+  std::map<policy::Mode, std::size_t> modes;
+  for (const auto& [word, mode] : api::kModes) modes[mode] = 0;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    // The alert FerryGpuBlocked uses this sample, also for functions that an unplugged GPU has left.
+    const std::string address = gpu.address.text();
     const bool is_gpu = gpu.counts_as_gpu();
-    if (is_gpu || gpu.state == api::GpuState::blocked || gpu.state == api::GpuState::pending)
-      add_states(states, kGpuStates, text(gpu.state), {{"pci_bus_id", gpu.address.text()}}, "state");
+    const bool is_blocked = gpu.state == api::GpuState::blocked;
+    // The alert FerryGpuBlocked uses this sample, also for functions that an unplugged GPU has left.
+    if (is_gpu || is_blocked || gpu.state == api::GpuState::pending)
+      add_states(states, words_in(api::kGpuStates), text(gpu.state), {{"pci_bus_id", address}}, "state");
+    if (is_blocked) {
+      refused.add(1, {{"pci_bus_id", address}, {"reason", std::string(text(refusal_reason(gpu)))}});
+      std::map<std::string_view, std::size_t> by_kind;
+      for (const api::ReportedUser& user : gpu.users) {
+        const auto* const kind = std::ranges::find(kKinds, user.kind);
+        ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
+      }
+      for (const auto& [kind, count] : by_kind)
+        users.add(count, {{"pci_bus_id", address}, {"kind", std::string(kind)}});
+    }
     if (!is_gpu) continue;
+
+    ++modes[gpu.mode];
     const auto fact = std::ranges::find(facts, gpu.address, &GpuFacts::address);
-    info.add(1, {{"pci_bus_id", gpu.address.text()},
+    info.add(1, {{"pci_bus_id", address},
                  {"product", gpu.model},
                  {"device_id", gpu.id},
                  {"iommu_group", number_text(gpu.iommu_group)},
@@ -114,61 +143,118 @@ void add_inventory(const api::HostStatus& host, const std::vector<GpuFacts>& fac
                  {"driver", gpu.driver.value_or("")},
                  {"mode", std::string(text(gpu.mode))},
                  {"desired", gpu.desired ? std::string(text(*gpu.desired)) : std::string()}});
-    ++modes[gpu.mode];
   }
   for (const auto& [mode, count] : modes) counts.add(count, {{"mode", std::string(text(mode))}});
 }
 
-void add_refusals(const api::HostStatus& host, Families& all) {
-  // The kinds of DeviceUser::Kind. "other" stands for kinds that only a newer hostd knows.
-  constexpr std::array<std::string_view, 10> kKinds = {
-      "virtual_machine", "process", "pod",     "attached_device", "boot_display",
-      "framebuffer",     "fabric",  "console", "resource_claim",  "other"};
-  Family& refused = all.gauge("ferry_gpu_blocked", "1 while a GPU is blocked, by reason.");
-  Family& users = all.gauge("ferry_gpu_users", "Device users of a blocked GPU, by kind.");
+void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& advertised,
+               Families& all) {
+  Family& instances =
+      all.gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
+  Family& more = all.gauge("ferry_vgpu_creatable_instances",
+                           "How many more vGPUs of a type the GPU's driver would create now.");
+  std::set<std::string_view> given;
+  if (advertised) {
+    for (const api::AdvertisedDevice& device : advertised->devices)
+      if (device.allocated) given.insert(device.id);
+  }
+
+  const auto looked_at = [](const api::VgpuStatus& vgpu) { return vgpu.users.has_value(); };
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    if (gpu.state != api::GpuState::blocked) continue;
-    refused.add(1, {{"pci_bus_id", gpu.address.text()}, {"reason", std::string(text(refusal_reason(gpu)))}});
-    std::map<std::string_view, std::size_t> by_kind;
-    for (const api::ReportedUser& user : gpu.users) {
-      const auto* const kind = std::ranges::find(kKinds, user.kind);
-      ++by_kind[kind == kKinds.end() ? kKinds.back() : *kind];
+    for (const auto& [type, count] : gpu.more_vgpus)
+      more.add(count, {{"pci_bus_id", gpu.address.text()}, {"type", type}});
+
+    // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
+    if (!advertised && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
+    std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
+    for (const api::VgpuStatus& vgpu : gpu.vgpus) {
+      auto& [free, taken] = by_type[vgpu.type];
+      const bool held = vgpu.users && !vgpu.users->empty();
+      ++(held || given.contains(vgpu.id) ? taken : free);
     }
-    for (const auto& [kind, count] : by_kind)
-      users.add(count, {{"pci_bus_id", gpu.address.text()}, {"kind", std::string(kind)}});
+    for (const auto& [type, counts] : by_type) {
+      const auto& [free, used] = counts;
+      const Labels labels = {{"pci_bus_id", gpu.address.text()}, {"type", type}};
+      instances.add(free, {labels[0], labels[1], {"state", "free"}});
+      instances.add(used, {labels[0], labels[1], {"state", "used"}});
+    }
+  }
+}
+
+void add_registers(const api::HostStatus& host, Families& all) {
+  Family& modes = all.gauge("ferry_gpu_confidential_mode", "1 for the confidential mode of a GPU.");
+  Family& recovery = all.gauge("ferry_gpu_recovery_mode",
+                               "1 if the firmware of a GPU is in recovery mode, by its registers.");
+  Family& memory = all.gauge("ferry_gpu_memory_bytes", "Memory of a GPU, by its registers.");
+  Family& ecc = all.gauge("ferry_gpu_memory_ecc", "1 if the memory of a GPU has ECC, by its registers.");
+  Family& read = all.gauge("ferry_gpu_registers_read_timestamp_seconds",
+                           "Time of the last reading of a GPU's registers that gave facts.");
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (!gpu.registers || gpu.registers->read_at == 0) continue;
+    const vfio::RegisterFacts& facts = gpu.registers->facts;
+    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
+    read.add(gpu.registers->read_at, labels);
+    // RegisterFacts::mode() has one word more than the mode register.
+    add_states(modes, words_in(vfio::kCcModes, {"ppcie"}), facts.mode(), labels, "mode");
+    if (facts.recovery) recovery.add(*facts.recovery ? 1 : 0, labels);
+    if (facts.memory_bytes) memory.add(*facts.memory_bytes, labels);
+    if (facts.ecc) ecc.add(*facts.ecc ? 1 : 0, labels);
+  }
+}
+
+void add_sanitizing(const api::HostStatus& host, Families& all) {
+  Family& states = all.gauge("ferry_gpu_sanitize_state", "1 for the state of a GPU between two users.");
+  Family& results =
+      all.gauge("ferry_gpu_sanitize_result", "1 for the result of the last sanitizing of a GPU.");
+  Family& seconds = all.gauge("ferry_gpu_sanitize_seconds", "Duration of the last sanitizing of a GPU.");
+  Family& count =
+      all.counter("ferry_gpu_sanitizings_total", "Sanitizings of a GPU that ended, also in vain.");
+  for (const api::AcceleratorStatus& gpu : host.accelerators) {
+    if (!gpu.sanitize) continue;
+    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
+    add_states(states, words_in(api::kSanitizeStates), text(gpu.sanitize->state), labels, "state");
+    add_states(results, words_in(api::kSanitizeResults), text(gpu.sanitize->result), labels, "result");
+    seconds.add(static_cast<double>(gpu.sanitize->milliseconds) / 1000.0, labels);
+    count.add(gpu.sanitize->count, labels);
   }
 }
 
 // ---- what sysfs says
 
-void add_links(const std::vector<GpuFacts>& facts, Families& all) {
+void add_facts(const std::vector<GpuFacts>& facts, Families& all) {
+  const std::vector<std::string_view> power_states = {"D0",     "D1",    "D2",     "D3hot",
+                                                      "D3cold", "error", "unknown"};
+  Family& power = all.gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
+  Family& viable =
+      all.gauge("ferry_gpu_group_viable", "1 if the drivers of a GPU's IOMMU group let a VM use it now.");
+  Family& held =
+      all.gauge("ferry_gpu_stuck",
+                "1 while a write to a GPU has not returned from the kernel; the GPU is not read then.");
   Family& speed = all.gauge("ferry_pcie_link_transfers_per_second",
                             "Speed of a GPU's link (16 GT/s are 1.6e10). An idle GPU lowers it.");
   Family& max_speed =
       all.gauge("ferry_pcie_link_max_transfers_per_second", "Speed that both ends of a GPU's link support.");
   Family& lanes = all.gauge("ferry_pcie_link_lanes", "Lanes of a GPU's link that are in use.");
   Family& max_lanes = all.gauge("ferry_pcie_link_max_lanes", "Lanes that both ends of a GPU's link have.");
-  const auto add = [](Family& family, const auto& value, const GpuFacts& gpu) {
-    if (value) family.add(*value, {{"pci_bus_id", gpu.address.text()}});
-  };
-  for (const GpuFacts& gpu : facts) {
-    add(speed, gpu.link.current_speed, gpu);
-    add(max_speed, gpu.link.max_speed, gpu);
-    add(lanes, gpu.link.current_lanes, gpu);
-    add(max_lanes, gpu.link.max_lanes, gpu);
-  }
-}
-
-void add_errors(const std::vector<GpuFacts>& facts, Families& all) {
   Family& totals = all.counter("ferry_pcie_aer_errors_total",
                                "PCIe errors by severity and end of the link, by the kernel's own total.");
   Family& kinds = all.counter("ferry_pcie_aer_errors_by_kind_total",
                               "PCIe errors by the kernel's name, for names that have occurred.");
   for (const GpuFacts& gpu : facts) {
+    const Labels of_gpu = {{"pci_bus_id", gpu.address.text()}};
+    held.add(gpu.held ? 1 : 0, of_gpu);
+    if (gpu.power_state) add_states(power, power_states, *gpu.power_state, of_gpu, "state");
+    if (gpu.group_viable) viable.add(*gpu.group_viable ? 1 : 0, of_gpu);
+
+    if (gpu.link.current_speed) speed.add(*gpu.link.current_speed, of_gpu);
+    if (gpu.link.max_speed) max_speed.add(*gpu.link.max_speed, of_gpu);
+    if (gpu.link.current_lanes) lanes.add(*gpu.link.current_lanes, of_gpu);
+    if (gpu.link.max_lanes) max_lanes.add(*gpu.link.max_lanes, of_gpu);
+
     for (const ReportedErrors& errors : gpu.errors) {
-      const Labels labels = {{"pci_bus_id", gpu.address.text()},
-                             {"port", std::string(text(errors.end))},
-                             {"severity", std::string(text(errors.severity))}};
+      Labels labels = of_gpu;
+      labels.push_back({"port", std::string(text(errors.end))});
+      labels.push_back({"severity", std::string(text(errors.severity))});
       if (errors.counts.total) totals.add(*errors.counts.total, labels);
       for (const auto& [kind, count] : errors.counts.counts) {
         if (count == 0) continue;
@@ -177,23 +263,6 @@ void add_errors(const std::vector<GpuFacts>& facts, Families& all) {
         kinds.add(count, std::move(with_kind));
       }
     }
-  }
-}
-
-void add_condition(const std::vector<GpuFacts>& facts, Families& all) {
-  constexpr std::array<std::string_view, 7> kPowerStates = {"D0",     "D1",    "D2",     "D3hot",
-                                                            "D3cold", "error", "unknown"};
-  Family& power = all.gauge("ferry_gpu_power_state", "1 for the PCI power state that a GPU is in.");
-  Family& viable =
-      all.gauge("ferry_gpu_group_viable", "1 if the drivers of a GPU's IOMMU group let a VM use it now.");
-  Family& held =
-      all.gauge("ferry_gpu_stuck",
-                "1 while a write to a GPU has not returned from the kernel; the GPU is not read then.");
-  for (const GpuFacts& gpu : facts) {
-    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
-    held.add(gpu.held ? 1 : 0, labels);
-    if (gpu.power_state) add_states(power, kPowerStates, *gpu.power_state, labels, "state");
-    if (gpu.group_viable) viable.add(*gpu.group_viable ? 1 : 0, labels);
   }
 }
 
@@ -218,9 +287,13 @@ class Owners {
     const auto found = by_group_.find(device.iommu_group);
     return found == by_group_.end() ? std::string() : found->second;
   }
-  /// hostd waits for its pod's end: it has no fault, and is Unhealthy so that no other pod gets it.
-  bool awaited(const api::AdvertisedDevice& device) const {
-    return unavailable_.contains(device.id) || unavailable_.contains(of(device));
+  std::string_view state_of(const api::AdvertisedDevice& device) const {
+    if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
+    if (!device.allocated) return device.healthy ? "free" : "unhealthy";
+    // While hostd waits for the pod's end, the device has no fault: it is Unhealthy so that no other pod gets
+    // it.
+    const bool awaited = unavailable_.contains(device.id) || unavailable_.contains(of(device));
+    return device.healthy || awaited ? "allocated" : "allocated_unhealthy";
   }
 
  private:
@@ -229,19 +302,15 @@ class Owners {
   std::set<std::string> unavailable_;
 };
 
-std::string_view state_of(const api::AdvertisedDevice& device, const Owners& owners) {
-  if (device.held_with_group) return "allocated";  // it goes to the pod with its IOMMU group
-  if (!device.allocated) return device.healthy ? "free" : "unhealthy";
-  return device.healthy || owners.awaited(device) ? "allocated" : "allocated_unhealthy";
-}
-
-void add_resources(const api::AdvertisedResources& advertised, const Owners& owners, Families& all) {
+void add_devices(const api::AdvertisedResources& advertised, const Owners& owners,
+                 const std::map<std::string, std::string>& vmis, Families& all) {
   Family& registered = all.gauge("ferry_resource_registered", "1 while the kubelet reads a resource's list.");
   Family& devices = all.gauge(
       "ferry_resource_devices",
       "Devices of a resource. No pod has a free or unhealthy one; a pod has an allocated one, or another "
       "device of its IOMMU group; an allocated_unhealthy one failed while a pod had it.");
   Family& left_out = all.gauge("ferry_devices_not_advertised", "Devices that are not advertised now.");
+  Family& allocated = all.gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
   for (const api::AdvertisedResource& resource : advertised.resources) {
     // On standby no kubelet reads the lists, and a 0 would fire FerryResourceNotRegistered.
     if (advertised.standby.empty())
@@ -249,16 +318,12 @@ void add_resources(const api::AdvertisedResources& advertised, const Owners& own
     std::map<std::string_view, std::size_t> counts = {
         {"allocated", 0}, {"allocated_unhealthy", 0}, {"free", 0}, {"unhealthy", 0}};
     for (const api::AdvertisedDevice& device : advertised.devices)
-      if (device.resource == resource.name) ++counts[state_of(device, owners)];
+      if (device.resource == resource.name) ++counts[owners.state_of(device)];
     for (const auto& [state, count] : counts)
       devices.add(count, {{"resource", resource.name}, {"state", std::string(state)}});
   }
   left_out.add(advertised.not_advertised.size());
-}
 
-void add_allocations(const api::AdvertisedResources& advertised, const Owners& owners,
-                     const std::map<std::string, std::string>& vmis, Families& all) {
-  Family& allocated = all.gauge("ferry_device_allocated", "1 if a pod has the device, else 0.");
   for (const api::AdvertisedDevice& device : advertised.devices) {
     const auto slash = device.pod.find('/');
     const bool named = device.allocated && slash != std::string::npos;
@@ -270,82 +335,6 @@ void add_allocations(const api::AdvertisedResources& advertised, const Owners& o
                    {"namespace", named ? device.pod.substr(0, slash) : std::string()},
                    {"pod", named ? device.pod.substr(slash + 1) : std::string()},
                    {"vmi", vmi == vmis.end() ? std::string() : vmi->second}});
-  }
-}
-
-void add_vgpus(const api::HostStatus& host, const std::optional<api::AdvertisedResources>& advertised,
-               Families& all) {
-  std::set<std::string_view> given;
-  if (advertised) {
-    for (const api::AdvertisedDevice& device : advertised->devices)
-      if (device.allocated) given.insert(device.id);
-  }
-  Family& instances =
-      all.gauge("ferry_vgpu_instances", "vGPUs of a GPU, by type; used: a pod, a VM or a process has it.");
-  const auto looked_at = [](const api::VgpuStatus& vgpu) { return vgpu.users.has_value(); };
-  for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    // A vGPU counts as free only if the plugin knows the pods' allocations, or hostd the vGPU's users.
-    if (!advertised && !std::ranges::all_of(gpu.vgpus, looked_at)) continue;
-    std::map<std::string, std::pair<std::size_t, std::size_t>> by_type;  // free, used
-    for (const api::VgpuStatus& vgpu : gpu.vgpus) {
-      auto& [free, taken] = by_type[vgpu.type];
-      const bool held = vgpu.users && !vgpu.users->empty();
-      ++(held || given.contains(vgpu.id) ? taken : free);
-    }
-    for (const auto& [type, counts] : by_type) {
-      const auto& [free, used] = counts;
-      const Labels labels = {{"pci_bus_id", gpu.address.text()}, {"type", type}};
-      instances.add(free, {labels[0], labels[1], {"state", "free"}});
-      instances.add(used, {labels[0], labels[1], {"state", "used"}});
-    }
-  }
-}
-
-void add_capacity(const api::HostStatus& host, Families& all) {
-  Family& more = all.gauge("ferry_vgpu_creatable_instances",
-                           "How many more vGPUs of a type the GPU's driver would create now.");
-  for (const api::AcceleratorStatus& gpu : host.accelerators)
-    for (const auto& [type, count] : gpu.more_vgpus)
-      more.add(count, {{"pci_bus_id", gpu.address.text()}, {"type", type}});
-}
-
-void add_registers(const api::HostStatus& host, Families& all) {
-  constexpr std::array<std::string_view, 5> kCcModes = {"off", "on", "devtools", "ppcie", "invalid"};
-  Family& modes = all.gauge("ferry_gpu_confidential_mode", "1 for the confidential mode of a GPU.");
-  Family& recovery = all.gauge("ferry_gpu_recovery_mode",
-                               "1 if the firmware of a GPU is in recovery mode, by its registers.");
-  Family& memory = all.gauge("ferry_gpu_memory_bytes", "Memory of a GPU, by its registers.");
-  Family& ecc = all.gauge("ferry_gpu_memory_ecc", "1 if the memory of a GPU has ECC, by its registers.");
-  Family& read = all.gauge("ferry_gpu_registers_read_timestamp_seconds",
-                           "Time of the last reading of a GPU's registers that gave facts.");
-  for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    if (!gpu.registers || gpu.registers->read_at == 0) continue;
-    const vfio::RegisterFacts& facts = gpu.registers->facts;
-    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
-    read.add(gpu.registers->read_at, labels);
-    if (!facts.mode().empty()) add_states(modes, kCcModes, facts.mode(), labels, "mode");
-    if (facts.recovery) recovery.add(*facts.recovery ? 1 : 0, labels);
-    if (facts.memory_bytes) memory.add(*facts.memory_bytes, labels);
-    if (facts.ecc) ecc.add(*facts.ecc ? 1 : 0, labels);
-  }
-}
-
-void add_sanitizing(const api::HostStatus& host, Families& all) {
-  constexpr std::array<std::string_view, 4> kStates = {"in_use", "sanitizing", "available", "failed"};
-  constexpr std::array<std::string_view, 5> kResults = {"none", "proven", "unproven", "failed", "accepted"};
-  Family& states = all.gauge("ferry_gpu_sanitize_state", "1 for the state of a GPU between two users.");
-  Family& results =
-      all.gauge("ferry_gpu_sanitize_result", "1 for the result of the last sanitizing of a GPU.");
-  Family& seconds = all.gauge("ferry_gpu_sanitize_seconds", "Duration of the last sanitizing of a GPU.");
-  Family& count =
-      all.counter("ferry_gpu_sanitizings_total", "Sanitizings of a GPU that ended, also in vain.");
-  for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    if (!gpu.sanitize) continue;
-    const Labels labels = {{"pci_bus_id", gpu.address.text()}};
-    add_states(states, kStates, text(gpu.sanitize->state), labels, "state");
-    add_states(results, kResults, text(gpu.sanitize->result), labels, "result");
-    seconds.add(static_cast<double>(gpu.sanitize->milliseconds) / 1000.0, labels);
-    count.add(gpu.sanitize->count, labels);
   }
 }
 
@@ -382,16 +371,6 @@ void add_changes(const ChangeHistory::Counts& changes, Families& all) {
   }
 }
 
-void add_pulls(const PullCounts& pulls, Families& all) {
-  Family& ended = all.counter("ferry_artifact_pulls_total",
-                              "Pulls of Kata's artifacts that ended since the agent started, by result.");
-  ended.add(pulls.done, {{"result", "done"}});
-  ended.add(pulls.failed, {{"result", "failed"}});
-  Family& running =
-      all.gauge("ferry_artifact_pull_running", "1 while the artifact of a class is being pulled.");
-  if (!pulls.under_way.empty()) running.add(1, {{"class", pulls.under_way}});
-}
-
 void add_programs(const MetricsSnapshot& snapshot, Families& all) {
   Family& build = all.gauge("ferry_build_info", "The version of the agent; always 1.");
   build.add(1, {{"version", kVersion}});
@@ -405,6 +384,24 @@ void add_programs(const MetricsSnapshot& snapshot, Families& all) {
                              "Time of the last read of sysfs, in seconds since 1970.");
   if (snapshot.looked_at)
     looked.add(std::chrono::duration<double>(snapshot.looked_at->time_since_epoch()).count());
+
+  if (snapshot.pulls) {
+    Family& ended = all.counter("ferry_artifact_pulls_total",
+                                "Pulls of Kata's artifacts that ended since the agent started, by result.");
+    ended.add(snapshot.pulls->done, {{"result", "done"}});
+    ended.add(snapshot.pulls->failed, {{"result", "failed"}});
+    Family& running =
+        all.gauge("ferry_artifact_pull_running", "1 while the artifact of a class is being pulled.");
+    if (!snapshot.pulls->under_way.empty()) running.add(1, {{"class", snapshot.pulls->under_way}});
+  }
+  if (snapshot.claims) {
+    Family& claims = all.gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
+    for (const auto& [phase, count] : *snapshot.claims) claims.add(count, {{"phase", phase}});
+  }
+  Family& requests = all.counter("ferry_api_requests_total",
+                                 "Requests to the API server that ended; code none: no answer came.");
+  for (const auto& [outcome, count] : snapshot.requests)
+    requests.add(count, {{"verb", outcome.verb}, {"code", outcome.code}});
 }
 
 }  // namespace
@@ -415,33 +412,16 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
   const auto& host = snapshot.host.content;
   const auto& advertised = snapshot.advertised.content;
   if (host) {
-    add_inventory(*host, snapshot.facts, all);
-    add_refusals(*host, all);
-    add_states(all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`."), kPhases, text(host->phase),
-               {}, "phase");
-    add_capacity(*host, all);
+    add_states(all.gauge("ferry_node_phase", "1 for the phase of `ferry hostd`."), words_in(api::kNodePhases),
+               text(host->phase), {}, "phase");
+    add_gpus(*host, snapshot.facts, all);
+    add_vgpus(*host, advertised, all);
     add_registers(*host, all);
     add_sanitizing(*host, all);
   }
-  add_links(snapshot.facts, all);
-  add_errors(snapshot.facts, all);
-  add_condition(snapshot.facts, all);
-  if (advertised) {
-    const Owners owners(host);
-    add_resources(*advertised, owners, all);
-    add_allocations(*advertised, owners, snapshot.vmis, all);
-  }
-  if (host) add_vgpus(*host, advertised, all);
+  add_facts(snapshot.facts, all);
+  if (advertised) add_devices(*advertised, Owners(host), snapshot.vmis, all);
   add_changes(snapshot.changes, all);
-  if (snapshot.pulls) add_pulls(*snapshot.pulls, all);
-  if (snapshot.claims) {
-    Family& claims = all.gauge("ferry_dra_claims", "ResourceClaims that have devices of the node, by phase.");
-    for (const auto& [phase, count] : *snapshot.claims) claims.add(count, {{"phase", phase}});
-  }
-  Family& requests = all.counter("ferry_api_requests_total",
-                                 "Requests to the API server that ended; code none: no answer came.");
-  for (const auto& [outcome, count] : snapshot.requests)
-    requests.add(count, {{"verb", outcome.verb}, {"code", outcome.code}});
   return all.take();
 }
 

@@ -43,31 +43,6 @@ bool is_number(const std::string& host, int family) {
   return ::inet_pton(family, host.c_str(), &room) == 1;
 }
 
-Result<UniqueFd> listen_on(const ListenAddress& address, std::uint16_t& port) {
-  const std::string operation = "listen on " + address.text();
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string service = std::to_string(address.port);
-  if (const int error = ::getaddrinfo(address.host.c_str(), service.c_str(), &hints, &found); error != 0)
-    return fail(Errc::failed, operation + ": " + ::gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> place(found, &::freeaddrinfo);
-
-  UniqueFd socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket.valid()) return fail(error_from_errno(errno, operation));
-  // Closing connections of a former process must not block the port.
-  const int yes = 1;
-  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  sockaddr_in6 bound{};  // holds either family, with the port at the same place
-  socklen_t size = sizeof(bound);
-  if (::bind(socket.get(), place->ai_addr, place->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0 ||
-      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
-    return fail(error_from_errno(errno, operation));
-  port = ntohs(bound.sin6_port);
-  return socket;
-}
-
 /// The value of a header that the client sent; empty: none.
 std::string_view header(MHD_Connection* client, const char* name) {
   const char* const value = ::MHD_lookup_connection_value(client, MHD_HEADER_KIND, name);
@@ -199,9 +174,31 @@ Result<> MetricsListener::begin() {
   if (!settings_.token.empty()) {
     if (auto token = read_token(); !token) return fail(std::move(token).error());
   }
-  auto socket = listen_on(settings_.address, port_);
-  if (!socket) return fail(std::move(socket).error());
-  socket_ = std::move(*socket);
+
+  const std::string operation = "listen on " + settings_.address.text();
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string service = std::to_string(settings_.address.port);
+  if (const int error = ::getaddrinfo(settings_.address.host.c_str(), service.c_str(), &hints, &found);
+      error != 0)
+    return fail(Errc::failed, operation + ": " + ::gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> place(found, &::freeaddrinfo);
+
+  UniqueFd socket(::socket(place->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket.valid()) return fail(error_from_errno(errno, operation));
+  // Closing connections of a former process must not block the port.
+  const int yes = 1;
+  ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  sockaddr_in6 bound{};  // holds either family, with the port at the same place
+  socklen_t size = sizeof(bound);
+  if (::bind(socket.get(), place->ai_addr, place->ai_addrlen) != 0 || ::listen(socket.get(), kBacklog) != 0 ||
+      ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return fail(error_from_errno(errno, operation));
+  port_ = ntohs(bound.sin6_port);
+  socket_ = std::move(socket);
+
   // For the end of an answer, which the server has left to the kernel. The sockets of clients inherit it.
   const auto idle = static_cast<unsigned>(std::chrono::milliseconds(settings_.idle).count());
   ::setsockopt(socket_.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &idle, sizeof(idle));

@@ -70,6 +70,13 @@ std::string value_of(const Labels& labels, const std::string& key) {
   return found == labels.end() ? std::string() : found->second;
 }
 
+bool has_all(const Labels& labels, const Labels& selector) {
+  return std::ranges::all_of(selector, [&](const auto& asked) {
+    const auto found = labels.find(asked.first);
+    return found != labels.end() && found->second == asked.second;
+  });
+}
+
 Labels with_changes(Labels labels, const LabelChanges& changes) {
   for (const auto& [key, value] : changes) {
     if (value)

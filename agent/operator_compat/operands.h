@@ -30,6 +30,8 @@ using LabelChanges = std::map<std::string, std::optional<std::string>>;
 
 /// Empty: there is no such label or annotation.
 std::string value_of(const Labels& labels, const std::string& key);
+/// True if `labels` has all of a nodeSelector, with the same values.
+bool has_all(const Labels& labels, const Labels& selector);
 /// The labels after `changes`.
 Labels with_changes(Labels labels, const LabelChanges& changes);
 

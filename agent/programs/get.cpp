@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
-#include <filesystem>
 #include <optional>
 #include <stop_token>
 #include <string>
@@ -21,23 +20,16 @@
 namespace ferry::agent {
 namespace {
 
-struct Command {
-  std::string path;
-  std::filesystem::path kubeconfig;
-  std::string context;
-};
-
 /// The answer to one request without a second try.
-Result<kube::ApiReply> ask(const Command& command) {
-  auto access = kube::cluster_access({.kubeconfig = command.kubeconfig, .context = command.context},
-                                     process_environment());
+Result<kube::ApiReply> ask(const std::string& path, const kube::AccessChoice& choice) {
+  auto access = kube::cluster_access(choice, process_environment());
   if (!access) return fail(std::move(access).error());
   auto loop = EventLoop::create();
   if (!loop) return fail(std::move(loop).error());
   kube::CurlTransport transport(**loop, std::move(*access));
   std::optional<Result<kube::ApiReply>> answer;
   std::stop_source over;
-  transport.send({.path = command.path}, {.ended = [&](Result<kube::ApiReply> reply) {
+  transport.send({.path = path}, {.ended = [&](Result<kube::ApiReply> reply) {
                    answer = std::move(reply);
                    over.request_stop();
                  }});
@@ -63,10 +55,11 @@ std::string refusal(const kube::ApiReply& reply) {
 
 int get_program(int argc, char** argv) {
   CLI::App app("Prints the API server's answer for a path, as `kubectl get --raw` does.", "ferry-agent get");
-  Command command;
-  app.add_option("--raw", command.path, "the path with its query")->required();
-  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server");
-  app.add_option("--context", command.context, "the context of that file");
+  std::string path;
+  kube::AccessChoice choice;
+  app.add_option("--raw", path, "the path with its query")->required();
+  app.add_option("--kubeconfig", choice.kubeconfig, "how to reach the API server");
+  app.add_option("--context", choice.context, "the context of that file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -77,7 +70,7 @@ int get_program(int argc, char** argv) {
   }
   hide_process();  // it has a token for the API server
   constexpr int kOk = 200;
-  const auto reply = ask(command);
+  const auto reply = ask(path, choice);
   if (!reply) return static_cast<int>(print_error("error", reply.error()));
   if (reply->status != kOk) {
     say_to_stderr(refusal(*reply));

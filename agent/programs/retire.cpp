@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <filesystem>
 #include <stop_token>
 #include <utility>
 
@@ -109,13 +108,11 @@ struct Command {
   std::string daemon_set;
   std::string space;
   unsigned seconds = 240;
-  std::filesystem::path kubeconfig;
-  std::string context;
+  kube::AccessChoice access;
 };
 
 Result<> retire(const Command& command, const std::stop_token& stop) {
-  auto access = kube::cluster_access({.kubeconfig = command.kubeconfig, .context = command.context},
-                                     process_environment());
+  auto access = kube::cluster_access(command.access, process_environment());
   if (!access) return fail(std::move(access).error());
   std::string space = command.space.empty() ? access->default_namespace : command.space;
   if (space.empty())
@@ -155,8 +152,8 @@ int retire_program(int argc, char** argv) {
   app.add_option("--seconds", command.seconds, "how long it waits")
       ->check(CLI::Range(1U, 86'400U))
       ->capture_default_str();
-  app.add_option("--kubeconfig", command.kubeconfig, "how to reach the API server");
-  app.add_option("--context", command.context, "the context of that file");
+  app.add_option("--kubeconfig", command.access.kubeconfig, "how to reach the API server");
+  app.add_option("--context", command.access.context, "the context of that file");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "agent/node_refusals.h"
 #include "agent/node_report.h"
 #include "api/labels.h"
 #include "common/text/json.h"
@@ -29,14 +30,6 @@ const json& annotations_of(const json& lease) {
   return json_at(json_at(lease, "metadata"), "annotations");
 }
 
-// The format of metav1.MicroTime.
-std::string micro_time(std::chrono::system_clock::time_point time) {
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
-  constexpr std::int64_t kMicros = 1'000'000;
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)),
-                     micros % kMicros);
-}
-
 /// A text that changes with each write of the lease's holder.
 std::string sign_of_life(const json& lease) {
   const json& spec = json_at(lease, "spec");
@@ -48,7 +41,13 @@ std::string sign_of_life(const json& lease) {
 /// its name, for people; empty: unchanged.
 json patch_to_take(const json& lease, const std::string& node, const std::string& configuration,
                    const std::string& policy, std::chrono::system_clock::time_point time) {
-  const std::string now = micro_time(time);
+  // The format of metav1.MicroTime.
+  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(time.time_since_epoch()).count();
+  constexpr std::int64_t kMicros = 1'000'000;
+  const std::string now =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:06}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(time)),
+                  micros % kMicros);
+
   const json& before = json_at(lease, "spec");
   json spec = {{"holderIdentity", node}, {"leaseDurationSeconds", kLeaseLife.count()}, {"renewTime", now}};
   if (text_at(before, "holderIdentity") != node) {
@@ -61,13 +60,6 @@ json patch_to_take(const json& lease, const std::string& node, const std::string
   json annotations = {{api::kLeaseConfiguration, configuration}};
   if (!policy.empty()) annotations[api::kLeasePolicy] = policy;
   return {{"spec", std::move(spec)}, {"metadata", {{"annotations", std::move(annotations)}}}};
-}
-
-/// A merge patch that frees the lease.
-json patch_to_give_back() {
-  return {
-      {"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
-      {"metadata", {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
 }
 
 }  // namespace
@@ -141,14 +133,14 @@ constexpr kube::Backoff::Pause kRush{2'000};
 }  // namespace
 
 RolloutLeases::RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
-                             kube::Random random, WallClock wall_clock, Settings settings,
+                             kube::Random random, WallClock wall_clock, const AgentSettings& settings,
                              std::function<void()> changed)
     : transport_(transport),
       client_(client),
       timers_(timers),
       random_(std::move(random)),
       wall_clock_(std::move(wall_clock)),
-      settings_(std::move(settings)),
+      settings_(settings),
       changed_(std::move(changed)),
       timer_(timers) {}
 
@@ -224,7 +216,7 @@ bool RolloutLeases::may_have_one() const {
 
 Rollout RolloutLeases::rollout() {
   Rollout out;
-  out.most = settings_.most;
+  out.most = settings_.most_changing;
   out.space = settings_.space;
   out.known = watch_ && watch_->listed() && watch_trouble_.empty();
   out.searched = searched_ = searched_ || out.known;
@@ -283,7 +275,9 @@ void RolloutLeases::write(const RolloutStep& step, const std::string& policy) {
     if (step.kind == RolloutStep::Kind::take) {
       out = patch_to_take(now, settings_.node, step.configuration, policy, wall_clock_());
     } else if (step.kind != RolloutStep::Kind::report) {
-      out = patch_to_give_back();
+      out = {{"spec", {{"holderIdentity", nullptr}, {"acquireTime", nullptr}, {"renewTime", nullptr}}},
+             {"metadata",
+              {{"annotations", {{api::kLeaseConfiguration, nullptr}, {api::kLeasePolicy, nullptr}}}}}};
     }
     if (step.result) out.update(patch_to_report(now, settings_.node, step.configuration, *step.result), true);
     return out;
@@ -325,8 +319,7 @@ void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result)
     spdlog::warn("{}", error.message);
     ours_.erase(name);
     // Neither error ends by itself.
-    const bool refused = error.code == kube::ApiErrc::forbidden || error.code == kube::ApiErrc::invalid;
-    write_trouble_ = refused ? error.message : std::string();
+    write_trouble_ = is_refusal(error) ? error.message : std::string();
     not_before_ = timers_.now() + backoff_.next(random_);
   }
   changed_();

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "agent/agent_settings.h"
 #include "agent/rollout/rollout.h"
 #include "common/pinned.h"
 #include "kube/api_client.h"
@@ -57,16 +58,12 @@ inline constexpr std::size_t kMostResults = 32;
 class RolloutLeases : Pinned {
  public:
   using WallClock = std::function<std::chrono::system_clock::time_point()>;
-  struct Settings {
-    std::string node;
-    std::string space;
-    std::size_t most = 1;
-  };
 
   /// `changed` is called, never from within a call, when rollout() may differ or act() is due. The references
   /// must outlive this object.
   RolloutLeases(kube::ApiTransport& transport, kube::ApiClient& client, kube::Timers& timers,
-                kube::Random random, WallClock wall_clock, Settings settings, std::function<void()> changed);
+                kube::Random random, WallClock wall_clock, const AgentSettings& settings,
+                std::function<void()> changed);
   ~RolloutLeases();
 
   Rollout rollout();
@@ -100,7 +97,7 @@ class RolloutLeases : Pinned {
   kube::Timers& timers_;
   const kube::Random random_;
   const WallClock wall_clock_;
-  const Settings settings_;
+  const AgentSettings& settings_;
   const std::function<void()> changed_;
 
   std::unique_ptr<kube::ObjectWatch> watch_;

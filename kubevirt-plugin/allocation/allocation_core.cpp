@@ -214,17 +214,6 @@ Allocation allocation(const std::string& env_name, const std::vector<AdvertisedD
   return answer;
 }
 
-std::string silent(std::uint32_t group) {
-  return fmt::format(
-      "the host does not answer what it is asked about IOMMU group {}: a reset of it lasts, a driver hangs, "
-      "or there is nothing to ask with (memory, descriptors)",
-      group);
-}
-
-bool is_number(std::string_view id) {
-  return id.find_first_not_of("0123456789") == std::string_view::npos;
-}
-
 }  // namespace
 
 AllocationCore::AllocationCore(const DeviceCheck& check, Listener listener, VgpuPlacement placement)
@@ -279,7 +268,8 @@ Allocations::Groups AllocationCore::ask_groups(std::span<const Holding> held,
     for (const auto& id : holding.ids) {
       // An address or a UUID means one device of the host, whichever plugin allocated it. A number means one
       // only with its resource: if Ferry's resource has no numbers, a plugin of KubeVirt's own allocated it.
-      const bool ours = !is_number(id) || numbered.contains(holding.resource);
+      const bool is_number = id.find_first_not_of("0123456789") == std::string::npos;
+      const bool ours = !is_number || numbered.contains(holding.resource);
       if (!ours && !advertised.contains(holding.resource)) continue;
       if (const auto group = ours ? check_.group_of(id) : check_.group_numbered(id))
         groups.emplace(std::pair(holding.resource, id), *group);
@@ -340,7 +330,12 @@ AllocationCore::Verdict AllocationCore::judge(const Allocations::Grant& grant, H
   for (const auto& [group, id] : grant.groups) {
     const auto state = said.groups.find(group);
     if (state == said.groups.end() || state->second == GroupState::closed) continue;
-    const std::string why = state->second == GroupState::open ? still_open(group) : silent(group);
+    std::string why = still_open(group);
+    if (state->second == GroupState::silent)
+      why = fmt::format(
+          "the host does not answer what it is asked about IOMMU group {}: a reset of it lasts, a driver "
+          "hangs, or there is nothing to ask with (memory, descriptors)",
+          group);
     found.open.emplace(group, why);
     if (!found.error) found.error = Error{.code = Errc::refused, .message = fmt::format("{}: {}", id, why)};
   }

@@ -27,15 +27,6 @@ Result<PodList> pod_list_answer(const ClientCall& call) {
   return read_pod_list(*answer);
 }
 
-Result<std::vector<vfio::PodDevice>> ask(UniqueFd connection, std::chrono::milliseconds deadline) {
-  Result<PodList> list;
-  auto answered = call_and_wait(std::move(connection), pod_list_question(), deadline,
-                                [&](const ClientCall& call) { list = pod_list_answer(call); });
-  if (!answered) return fail(std::move(answered).error());
-  if (!list) return fail(std::move(list).error());
-  return std::move(list->devices);
-}
-
 }  // namespace
 
 Result<std::optional<UniqueFd>> connect_pod_resources(const HostFs& host,
@@ -61,11 +52,14 @@ Result<std::vector<vfio::PodDevice>> list_pod_devices(const HostFs& host, const 
                                                       std::chrono::milliseconds deadline) {
   auto connection = connect_pod_resources(host, socket);
   if (!connection) return fail(std::move(connection).error());
-  std::optional<UniqueFd>& answered = *connection;
-  if (!answered) return std::vector<vfio::PodDevice>();
-  auto devices = ask(std::move(*answered), deadline);
-  if (!devices) return fail(std::move(devices).error().during("/" + socket.string()));
-  return devices;
+  std::optional<UniqueFd>& server = *connection;
+  if (!server) return std::vector<vfio::PodDevice>();
+  Result<PodList> list;
+  const auto answered = call_and_wait(std::move(*server), pod_list_question(), deadline,
+                                      [&](const ClientCall& call) { list = pod_list_answer(call); });
+  if (!answered) list = fail(answered.error());
+  if (!list) return fail(std::move(list).error().during("/" + socket.string()));
+  return std::move(list->devices);
 }
 
 std::unique_ptr<KubeletCall> list_pods(RpcQueue& queue, UniqueFd connection,

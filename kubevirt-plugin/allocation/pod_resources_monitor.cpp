@@ -18,16 +18,6 @@ using Clock = EventLoop::Clock;
 constexpr Clock::duration kFirstPause = std::chrono::milliseconds(10);
 constexpr Clock::duration kLongestPause = std::chrono::seconds(10);
 
-std::vector<Holding> holdings_of(std::vector<vfio::PodDevice> devices) {
-  std::vector<Holding> held;
-  held.reserve(devices.size());
-  for (vfio::PodDevice& device : devices)
-    held.push_back({.resource = std::move(device.resource),
-                    .ids = std::move(device.ids),
-                    .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
-  return held;
-}
-
 }  // namespace
 
 PodResourcesMonitor::PodResourcesMonitor(const HostFs& host, EventLoop& loop, RpcQueue& queue,
@@ -201,31 +191,33 @@ void PodResourcesMonitor::answered(Result<PodList> listed) {
   if (listed) {
     const ListTime time = time_of_list();  // by what earlier lists have shown
     judge(*listed);
-    core_.reconcile(holdings_of(std::move(listed->devices)), time);
+    std::vector<Holding> held;
+    held.reserve(listed->devices.size());
+    for (vfio::PodDevice& device : listed->devices)
+      held.push_back({.resource = std::move(device.resource),
+                      .ids = std::move(device.ids),
+                      .pod = device.pod.empty() ? std::string() : device.name_space + "/" + device.pod});
+    core_.reconcile(held, time);
     known_ = true;
     last_error_ = {};
     learning_ = question_.when < anew_since_;
-    if (!learning_) {
-      decide_gate();
-      if (gate_.anybody_waits()) ask_again_ = true;
-    }
   } else {
     spdlog::debug("pod resources: {}", listed.error().message);
-    last_error_ = std::move(listed).error();
+    last_error_ = listed.error();
   }
-  schedule_next();
-}
 
-void PodResourcesMonitor::decide_gate() {
-  loop_.cancel(gate_timer_);
-  gate_timer_ = {};
-  timed_out_ = false;
-  knows_all_pods() ? gate_.open() : gate_.let_pass(question_.arrivals);
-  if (gate_.anybody_waits()) start_gate_timer();
-  if (!std::exchange(learnt_reported_, true)) learnt_();
-}
+  if (listed && !learning_) {
+    // The answer decides which Allocate calls may pass the gate, and which wait for the next answer.
+    loop_.cancel(gate_timer_);
+    gate_timer_ = {};
+    timed_out_ = false;
+    const bool knows_all_pods = reader_ && reader_->pods == PodsKnown::all;
+    knows_all_pods ? gate_.open() : gate_.let_pass(question_.arrivals);
+    if (gate_.anybody_waits()) start_gate_timer();
+    if (!std::exchange(learnt_reported_, true)) learnt_();
+    if (gate_.anybody_waits()) ask_again_ = true;
+  }
 
-void PodResourcesMonitor::schedule_next() {
   if (std::exchange(ask_again_, false)) return ask();
   if (!must_learn()) return snapshot_changed();
   ask_in(pause_);

@@ -111,14 +111,9 @@ class PodResourcesMonitor : Pinned {
   void start_gate_timer();
   void ask();
   void answered(Result<PodList> listed);
-  void schedule_next();
   /// The newest list's time: it tells which allocations are over if the list does not name them.
   ListTime time_of_list();
   void judge(const PodList& list);
-  /// True if all pods that have a device of the plugin are known, up to the next Allocate.
-  bool knows_all_pods() const { return reader_ && reader_->pods == PodsKnown::all; }
-  /// Decides after an answer which Allocate calls may pass the gate and which wait for the next answer.
-  void decide_gate();
   /// True if an answer is needed at once, with repeated questions until it comes.
   bool must_learn() const;
   /// The pause before the next question if nothing is to be learnt; absent: no question is needed.

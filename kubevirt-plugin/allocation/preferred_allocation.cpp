@@ -62,20 +62,6 @@ struct Branch {
   Choices chosen;  // chosen already, or included by request
 };
 
-std::vector<Branch> branches(const Choices& free, const Choices& chosen, std::size_t level) {
-  std::vector<Branch> out;  // in order of their first device
-  std::map<std::string, std::size_t> index;
-  for (const auto& choice : free) {
-    const auto [entry, is_new] = index.emplace(choice.step(level), out.size());
-    if (is_new) out.emplace_back();
-    out[entry->second].free.push_back(choice);
-  }
-  for (const auto& choice : chosen)
-    if (const auto entry = index.find(choice.step(level)); entry != index.end())
-      out[entry->second].chosen.push_back(choice);
-  return out;
-}
-
 /// Appends the `needed` devices of `free` that are closest to each other and to `chosen`.
 void take_closest(const Choices& free, const Choices& chosen, std::size_t level, std::size_t needed,
                   Choices& taken) {
@@ -85,7 +71,18 @@ void take_closest(const Choices& free, const Choices& chosen, std::size_t level,
                  free.begin() + static_cast<Choices::difference_type>(std::min(needed, free.size())));
     return;
   }
-  auto rest = branches(free, chosen, level);
+
+  std::vector<Branch> rest;  // in order of their first device
+  std::map<std::string, std::size_t> index;
+  for (const auto& choice : free) {
+    const auto [entry, is_new] = index.emplace(choice.step(level), rest.size());
+    if (is_new) rest.emplace_back();
+    rest[entry->second].free.push_back(choice);
+  }
+  for (const auto& choice : chosen)
+    if (const auto entry = index.find(choice.step(level)); entry != index.end())
+      rest[entry->second].chosen.push_back(choice);
+
   while (needed > 0 && !rest.empty()) {
     // The best branch is the smallest one with room for all, else the one that leaves the fewest to find.
     const auto worse = [&](const Branch& a, const Branch& b) {
@@ -129,14 +126,6 @@ void take_vgpus(const Choices& free, std::map<std::string, std::size_t> taken_of
     best->pop_back();
     if (best->empty()) gpus.erase(best);
   }
-}
-
-std::map<std::string, std::size_t> taken_by_gpu(std::span<const Candidate> candidates, const Choices& free) {
-  std::map<std::string, std::size_t> taken;
-  for (const auto& candidate : candidates) ++taken[candidate.gpu];
-  for (const auto& choice : free)
-    if (choice.known != nullptr) --taken[choice.gpu()];
-  return taken;
 }
 
 /// The vGPUs of the NUMA node that can hold the whole request; if none can, all of them.
@@ -185,7 +174,10 @@ Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate>
   const std::size_t more = needed - chosen.size();
   const auto sorted = by_id(free);
   if (std::ranges::any_of(free, [](const Choice& choice) { return !choice.gpu().empty(); })) {
-    const auto taken_of = taken_by_gpu(candidates, free);
+    std::map<std::string, std::size_t> taken_of;
+    for (const auto& candidate : candidates) ++taken_of[candidate.gpu];
+    for (const auto& choice : free)
+      if (choice.known != nullptr) --taken_of[choice.gpu()];
     const auto pool = of_one_node(sorted, by_id(chosen), needed, taken_of, placement);
     take_vgpus(pool, taken_of, placement, more, taken);
   } else {

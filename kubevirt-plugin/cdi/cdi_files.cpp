@@ -11,11 +11,6 @@
 #include "vfio/pci/vm_nodes.h"
 
 namespace ferry::plugin {
-std::string cdi_file_name(const ResourceName& name) {
-  std::string file = name.text() + ".yaml";
-  std::replace(file.begin(), file.end(), '/', '-');
-  return file;
-}
 
 std::string cdi_spec(const Resource& resource, const NodeMode& mode_of) {
   std::string devices;
@@ -47,7 +42,8 @@ std::vector<CdiFailure> CdiFiles::update(std::span<const Resource> resources,
     const std::string content =
         cdi_spec(resource, [this](const std::string& node) { return vfio::node_mode(host_, node); });
     if (content.empty()) continue;
-    const std::string name = cdi_file_name(resource.name);
+    std::string name = resource.name.text() + ".yaml";  // "nvidia.com-pgpu.yaml"
+    std::ranges::replace(name, '/', '-');
     current.insert(name);
     if (host_.read_file(directory_ / name).value_or("") != content)
       note(resource.name.text(), host_.write_file(directory_ / name, content));

@@ -28,8 +28,6 @@ using NodeMode = std::function<std::optional<mode_t>(const std::string& node)>;
 /// no file, since a file without devices is invalid. A node gets its mode on the host, because a container
 /// runtime creates a node without `fileMode` with 0666.
 std::string cdi_spec(const Resource& resource, const NodeMode& mode_of);
-/// "nvidia.com-pgpu.yaml"
-std::string cdi_file_name(const ResourceName& name);
 
 /// A file that could not be brought up to date.
 struct CdiFailure {

@@ -22,14 +22,6 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(2);
 constexpr auto kAtTheEnd = std::chrono::seconds(1);
 
-Result<ResourceSet> scanned_by(Scanner& scanner) {
-  try {
-    return scanner.scan();
-  } catch (const std::exception& error) {  // out of memory, or an error of a library
-    return fail(Errc::malformed_host, error.what());
-  }
-}
-
 }  // namespace
 
 /// The data of a scan, which may outlive the BackgroundScan.
@@ -77,7 +69,12 @@ void BackgroundScan::begin() {
   shared_->under_way = true;  // no other thread exists yet
   const auto scan = [this, shared = shared_] {
     if (shared->doubted.exchange(false)) shared->scanner.doubt();
-    auto found = std::make_shared<Result<ResourceSet>>(scanned_by(shared->scanner));
+    auto found = std::make_shared<Result<ResourceSet>>();
+    try {
+      *found = shared->scanner.scan();
+    } catch (const std::exception& error) {  // out of memory, or an error of a library
+      *found = fail(Errc::malformed_host, error.what());
+    }
     const std::scoped_lock lock(shared->mutex);
     shared->under_way = false;
     shared->changed.notify_all();

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/check_reading.h"
 
 // The table is embedded unchanged, so nothing is generated, parsed at start or relocated.
 // NOLINTNEXTLINE(hicpp-no-assembler)
@@ -37,15 +38,6 @@ std::optional<std::string> unless_empty(std::string_view text) {
   return name.empty() ? std::nullopt : std::optional<std::string>(name);
 }
 
-std::optional<std::string> find_shipped(std::uint16_t device) {
-  const auto text = shipped_device_names();
-  const std::string head = fmt::format("\n{:04x}\t", device);
-  const auto line = text.find(head);
-  if (line == std::string_view::npos) return std::nullopt;
-  const auto name = text.substr(line + head.size());
-  return unless_empty(name.substr(0, name.find_first_of("\t\n")));
-}
-
 /// The first name that `find` finds in the text of a pci.ids of the host.
 template <typename Find>
 std::optional<std::string> first_in_pci_ids(const HostFs& host, Find find) {
@@ -53,13 +45,6 @@ std::optional<std::string> first_in_pci_ids(const HostFs& host, Find find) {
     if (const auto text = host.read_file(path))
       if (auto name = find(*text)) return name;
   return std::nullopt;
-}
-
-std::string_view next_line(std::string_view& text) {
-  const auto end = text.find('\n');
-  const auto line = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return line;
 }
 
 }  // namespace
@@ -74,7 +59,7 @@ std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t 
   const std::string device_head = fmt::format("\t{:04x} ", device);
   bool in_vendor = false;
   while (!text.empty()) {
-    const auto line = next_line(text);
+    const auto line = cut(text, '\n');
     if (line.empty() || line.front() == '#' || line.front() == '\r') continue;
     if (line.front() != '\t') {
       if (in_vendor) return std::nullopt;
@@ -89,7 +74,7 @@ std::optional<std::string> find_in_pci_ids(std::string_view text, std::uint16_t 
 std::optional<std::string> find_vendor_in_pci_ids(std::string_view text, std::uint16_t vendor) {
   const std::string head = fmt::format("{:04x} ", vendor);
   while (!text.empty()) {
-    const auto line = next_line(text);
+    const auto line = cut(text, '\n');
     if (line.starts_with(head)) return unless_empty(line.substr(head.size()));
   }
   return std::nullopt;
@@ -105,7 +90,13 @@ std::optional<std::string> DeviceNames::find_vendor(std::uint16_t vendor) {
 
 std::optional<std::string> DeviceNames::find(std::uint16_t vendor, std::uint16_t device) {
   const auto [entry, is_new] = seen_.try_emplace({vendor, device});
-  if (is_new && vendor == kShippedVendor) entry->second = find_shipped(device);
+  if (is_new && vendor == kShippedVendor) {
+    const std::string_view shipped = shipped_device_names();
+    const std::string head = fmt::format("\n{:04x}\t", device);
+    const auto line = shipped.find(head);
+    const auto name = line == std::string_view::npos ? "" : shipped.substr(line + head.size());
+    entry->second = unless_empty(name.substr(0, name.find_first_of("\t\n")));
+  }
   if (is_new && !entry->second)
     entry->second = first_in_pci_ids(
         host_, [&](const std::string& text) { return find_in_pci_ids(text, vendor, device); });

@@ -19,14 +19,7 @@ struct Errand {
   GroupErrands::Then then;  // empty: it has been called
   std::optional<std::uint32_t> at = {};
   bool over = false;
-
-  bool occupies(std::uint32_t group) const { return then ? groups.contains(group) : at == group; }
 };
-
-std::chrono::milliseconds time_for(std::size_t groups, std::chrono::milliseconds deadline) {
-  constexpr std::size_t kMost = 4;
-  return deadline * std::clamp<std::size_t>(groups, 1, kMost);
-}
 
 }  // namespace
 
@@ -39,9 +32,13 @@ struct GroupErrands::State {
     std::uint32_t group = 0;
   };
   std::optional<Occupant> occupant(const std::set<std::uint32_t>& groups) const {
-    for (const auto& errand : under_way)
-      for (const auto group : groups)
-        if (errand->occupies(group)) return Occupant{.errand = errand, .group = group};
+    for (const auto& errand : under_way) {
+      for (const auto group : groups) {
+        // A late job occupies only the group at which it is.
+        const bool occupies = errand->then ? errand->groups.contains(group) : errand->at == group;
+        if (occupies) return Occupant{.errand = errand, .group = group};
+      }
+    }
     return std::nullopt;
   }
 
@@ -93,10 +90,10 @@ void GroupErrands::run(const std::shared_ptr<State>& state, const std::set<std::
     lock.unlock();
     return then({.done = false, .behind = other->group});
   }
-  const auto errand = state->under_way.emplace_back(
-      std::make_shared<Errand>(Errand{.groups = groups,
-                                      .until = Clock::now() + time_for(groups.size(), state->deadline),
-                                      .then = std::move(then)}));
+  constexpr std::ptrdiff_t kMostDeadlines = 4;
+  const auto deadlines = std::clamp(std::ssize(groups), std::ptrdiff_t{1}, kMostDeadlines);
+  const auto errand = state->under_way.emplace_back(std::make_shared<Errand>(Errand{
+      .groups = groups, .until = Clock::now() + deadlines * state->deadline, .then = std::move(then)}));
   // The watching thread is not woken for each job: after its present deadline it looks at all jobs again.
   if (errand->until < state->looks_at) state->sooner = true;
   if (std::exchange(state->idle, false) || state->sooner) state->called.notify_one();

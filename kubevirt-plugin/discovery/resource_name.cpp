@@ -25,10 +25,6 @@ constexpr std::string_view kUnnamedDomain = "nvidia.com/";
 constexpr bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
-constexpr char upper(char c) {
-  return is_lower(c) ? static_cast<char>(c - 'a' + 'A') : c;
-}
-
 std::string with_spaces_joined(std::string_view text) {
   std::string joined;
   joined.reserve(text.size());
@@ -47,23 +43,24 @@ std::string with_spaces_joined(std::string_view text) {
 // `marks`: the characters that are kept beside letters and digits.
 std::string resource_part(std::string_view human_name, std::string_view marks) {
   std::string part = with_spaces_joined(trimmed(human_name, " \t\n\v\f\r"));
-  for (char& c : part) c = c == '/' || c == '.' ? '_' : upper(c);
+  for (char& c : part) {
+    if (c == '/' || c == '.') c = '_';
+    if (is_lower(c)) c = static_cast<char>(c - 'a' + 'A');
+  }
   std::erase_if(
       part, [&](char c) { return !is_upper(c) && !is_digit(c) && marks.find(c) == std::string_view::npos; });
   return part;
-}
-
-bool is_dns_label(std::string_view label) {
-  return !label.empty() && label.size() <= kLongestName && label.front() != '-' && label.back() != '-' &&
-         std::all_of(label.begin(), label.end(),
-                     [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
 }
 
 bool is_dns_subdomain(std::string_view domain) {
   if (domain.size() > kLongestDomain) return false;
   while (true) {
     const auto dot = domain.find('.');
-    if (!is_dns_label(domain.substr(0, dot))) return false;
+    const auto label = domain.substr(0, dot);
+    const bool legal =
+        !label.empty() && label.size() <= kLongestName && label.front() != '-' && label.back() != '-' &&
+        std::ranges::all_of(label, [](char c) { return is_lower(c) || is_digit(c) || c == '-'; });
+    if (!legal) return false;
     if (dot == std::string_view::npos) return true;
     domain.remove_prefix(dot + 1);
   }

@@ -24,24 +24,21 @@ namespace {
 // KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
 constexpr std::uint32_t kLastDomain = 0xffff;
 
-/// `vendor`: the vendor of the device that is advertised with the group.
-GroupMember member_of_group(const vfio::PciFunction& function, std::uint16_t vendor,
-                            const ResourceRules& rules) {
-  const bool ours = vfio::on_vfio_driver(function) &&
-                    (function.vendor == vendor || rules.accelerators.vendors.contains(function.vendor));
-  return {
-      .address = function.address,
-      .driver = function.driver.value_or(""),
-      .usable = !vfio::blocks_viability(function),
-      .vfio_device = ours && !function.vfio_devices.empty() ? function.vfio_devices.front() : std::string()};
-}
-
+/// The members of the function's group.
 std::vector<GroupMember> members_of(const vfio::Inventory& inventory, const vfio::PciFunction& function,
                                     const ResourceRules& rules) {
   std::vector<GroupMember> members;
-  for (const auto& address : inventory.group_of(function))
-    if (const auto* const member = inventory.find(address))
-      members.push_back(member_of_group(*member, function.vendor, rules));
+  for (const auto& address : inventory.group_of(function)) {
+    const auto* const member = inventory.find(address);
+    if (member == nullptr) continue;
+    const bool ours = vfio::on_vfio_driver(*member) && (member->vendor == function.vendor ||
+                                                        rules.accelerators.vendors.contains(member->vendor));
+    members.push_back({.address = address,
+                       .driver = member->driver.value_or(""),
+                       .usable = !vfio::blocks_viability(*member),
+                       .vfio_device = ours && !member->vfio_devices.empty() ? member->vfio_devices.front()
+                                                                            : std::string()});
+  }
   return members;
 }
 
@@ -69,17 +66,6 @@ bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& 
          (rules.companions == Companions::devices && is_beside(function, rules));
 }
 
-/// True for a companion function that is advertised as a place.
-bool may_have_place(const vfio::PciFunction& function, const ResourceRules& rules) {
-  return rules.kubevirt && rules.companions == Companions::places && is_beside(function, rules);
-}
-
-/// True for accelerators and those on request (NVSwitches), as in NVIDIA's plugin for Kata.
-bool is_for_kata(const vfio::PciFunction& function, const ResourceRules& rules) {
-  if (!rules.kata || rules.accelerators.is_of_another_vendor(function)) return false;
-  return rules.accelerators.match_by_name(function);
-}
-
 /// The IOMMU group that goes to a VM with the function; an error if KubeVirt cannot ask for it by its
 /// address.
 Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
@@ -95,14 +81,6 @@ bool is_unlisted(vfio::RuleId rule) {
   using enum vfio::RuleId;
   return rule == off_the_bus || rule == unreadable || rule == iommu_off || rule == noiommu_mode ||
          rule == no_group || rule == group_not_viable || rule == foreign_driver;
-}
-
-/// The directories of sysfs between `devices` and the target of a link in the bus.
-std::vector<std::string> bus_path_of(const std::filesystem::path& target) {
-  std::vector<std::string> path;
-  for (const auto& part : target.parent_path()) path.push_back(part.string());
-  const auto devices = std::ranges::find(path, "devices");
-  return {devices == path.end() ? devices : std::next(devices), path.end()};
 }
 
 /// A type without a name has its number or ID in the name's place.
@@ -154,13 +132,16 @@ class Scanner::Round {
         assembly_.add_unreadable(address.text(), function.problem->message);
         continue;
       }
-      if (may_have_place(function, rules_)) add_companion(function);
+      if (rules_.kubevirt && rules_.companions == Companions::places && is_beside(function, rules_))
+        add_companion(function);
       if (is_bare_virtual_function(function))
         assembly_.add_of_other_kind(
             address.text(),
             "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
-      const bool kata = is_for_kata(function, rules_);
+      // As in NVIDIA's plugin for Kata: accelerators, and those on request (NVSwitches).
+      const bool kata = rules_.kata && !rules_.accelerators.is_of_another_vendor(function) &&
+                        rules_.accelerators.match_by_name(function);
       if (!kubevirt && !kata) {
         if (vfio::on_vfio_driver(function) && rules_.accelerators.on_request.contains(function.pci_class()) &&
             rules_.accelerators.match_by_name(function))
@@ -215,9 +196,16 @@ class Scanner::Round {
                : nullptr;
   }
 
+  /// The directories of sysfs between `devices` and the target of the function's link in the bus.
   std::vector<std::string> bus_path(const vfio::PciAddress& address) const {
-    return bus_path_of(bus_ ? bus_->link_target(address.text().c_str()).value_or("") : std::string());
+    std::filesystem::path target;
+    if (bus_) target = bus_->link_target(address.text().c_str()).value_or("");
+    std::vector<std::string> path;
+    for (const auto& part : target.parent_path()) path.push_back(part.string());
+    const auto devices = std::ranges::find(path, "devices");
+    return {devices == path.end() ? devices : std::next(devices), path.end()};
   }
+
   /// Each folder is listed once: of many devices that takes far fewer system calls than a look at each node.
   bool node_is_there(const std::string& node) {
     const auto slash = node.rfind('/');
@@ -348,9 +336,9 @@ class Scanner::Round {
   void add_for_kata(const vfio::PciFunction& function, const std::string& human, AdvertisedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
-    const auto [seen, is_new] =
-        kata_devices_.try_emplace(key.id, KataDevice{.address = address, .group = device.iommu_group});
-    if (!is_new && seen->second.group == device.iommu_group)
+    const auto [seen, is_new] = kata_devices_.try_emplace(key.id, &function);
+    const vfio::PciFunction& first = *seen->second;
+    if (!is_new && first.iommu_group == function.iommu_group)
       return;  // advertised by another function of the group
     if (!is_new) {
       // The same function may still be advertised to KubeVirt.
@@ -358,7 +346,7 @@ class Scanner::Round {
           rules_.kubevirt ? address + " for Kata" : address,
           fmt::format("its number for Kata, {}, is that of {}: one has a node of its "
                       "own, /dev/vfio/devices/vfio{}, and the other the IOMMU group {}",
-                      key.id, seen->second.address, key.id, key.id));
+                      key.id, first.address.text(), key.id, key.id));
     }
     device.id = key.id;
     device.sysfs_name = address;
@@ -436,12 +424,8 @@ class Scanner::Round {
   const NodeIsThere nodes_;
   std::map<std::string, std::vector<std::string>> known_nodes_;  // of each folder, sorted
   ResourceAssembly assembly_{rules_.domain};
-  std::string gpu_problem_;  // of the GPU whose vGPUs are being added
-  struct KataDevice {
-    std::string address;
-    std::uint32_t group = 0;
-  };
-  std::map<std::string, KataDevice> kata_devices_;  // by the ID
+  std::string gpu_problem_;                                       // of the GPU whose vGPUs are being added
+  std::map<std::string, const vfio::PciFunction*> kata_devices_;  // by the ID
   struct ForKata {
     AdvertisedDevice device;
     std::string part;

@@ -81,16 +81,6 @@ namespace {
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
 
-/// True if `text` is one of `vendors`, or the vendor in the advertised device's model, "1002:73bf".
-bool is_vendor(const Result<std::string>& text, const Vendors& vendors, const AdvertisedDevice& advertised) {
-  if (!text) return false;
-  const bool is_own = advertised.kind == DeviceKind::pci_function && text->starts_with("0x") &&
-                      advertised.model.starts_with(text->substr(2) + ":");
-  return is_own || std::ranges::any_of(vendors, [&](std::uint16_t vendor) {
-           return *text == fmt::format("{:#06x}", vendor);
-         });
-}
-
 /// The device's own driver; absent: none.
 Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
   auto driver = directory.link_name("driver");
@@ -113,8 +103,16 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
   GroupMember member{.address = address,
                      .driver = function.driver.value_or(""),
                      .usable = !vfio::blocks_viability(function)};
-  if (own_nodes && !function.vfio_devices.empty() &&
-      is_vendor(directory.read_attribute("vendor"), vendors, advertised))
+  if (!own_nodes || function.vfio_devices.empty()) return member;
+
+  // Its own node counts if its vendor is one of `vendors`, or that of the advertised device's model,
+  // "1002:73bf".
+  const auto vendor = directory.read_attribute("vendor");
+  if (!vendor) return member;
+  const bool is_own = advertised.kind == DeviceKind::pci_function && vendor->starts_with("0x") &&
+                      advertised.model.starts_with(vendor->substr(2) + ":");
+  if (is_own ||
+      std::ranges::any_of(vendors, [&](std::uint16_t id) { return *vendor == fmt::format("{:#06x}", id); }))
     member.vfio_device = function.vfio_devices.front();
   return member;
 }
@@ -168,16 +166,6 @@ Result<std::string> ids_now(const HostDirectory& function) {
   if (!device) return fail(std::move(device).error());
   const auto digits = [](const std::string& text) { return text.starts_with("0x") ? text.substr(2) : text; };
   return digits(*vendor) + ":" + digits(*device);
-}
-
-// The type is compared by the driver's name for it, as mdev/ reads it, or else by its directory.
-Result<> expect_same_type(const HostFs& host, const AdvertisedDevice& advertised) {
-  const auto path = sysfs_path_of(advertised);
-  auto name = host.read_attribute(path / "mdev_type/name");
-  if (name) name = std::string(trimmed(*name));
-  const bool nameless = name ? name->empty() : is_gone(name.error());
-  return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), advertised.vgpu_type)
-                  : expect("its model", std::move(name), advertised.model);
 }
 
 using Header = std::vector<unsigned char>;
@@ -238,14 +226,9 @@ Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertise
   return {};
 }
 
-Result<std::string> vgpu_type_now(const HostFs& host, const vfio::PciAddress& function) {
-  auto text = host.read_attribute(mdev::current_type_path(function));
-  if (!text) return fail(std::move(text).error());
-  return std::string(text->substr(0, text->find_last_not_of(" \t") + 1));
-}
-
-/// True if a write to a vGPU's GPU is in progress, which blocks reads of its driver's data and changes
-/// nothing of vGPUs that it does not concern. Errors: it concerns this vGPU, or may never return.
+/// Asks about a vGPU's GPU, which may be gone while its driver still reports the vGPU. True: a write to the
+/// GPU is in progress, which blocks reads of its driver's data. Errors: the GPU is off the bus, the write
+/// concerns this vGPU, or it may never return.
 Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& advertised) {
   if (advertised.gpu.empty()) return false;  // the usual case, which needs no PCI address
   const auto gpu = vfio::PciAddress::parse(advertised.gpu);
@@ -253,14 +236,6 @@ Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& adver
   const auto stuck = mdev::StuckGpus::read(host);
   if (!stuck) return fail(stuck.error());
   if (stuck->is_on(advertised.id) || stuck->is_late(host, *gpu)) return fail(mdev::stuck_error(*gpu));
-  return stuck->contains(host, *gpu);
-}
-
-/// A vGPU's driver may still report it after its GPU is gone.
-Result<> expect_gpu_on_the_bus(const HostFs& host, const AdvertisedDevice& advertised) {
-  if (advertised.gpu.empty()) return {};
-  const auto gpu = vfio::PciAddress::parse(advertised.gpu);
-  if (!gpu) return {};
   const auto directory = HostDirectory::open(host, vfio::sysfs_path(*gpu));
   if (!directory) return fail(Error(directory.error()).during("its GPU " + advertised.gpu));
   const auto header = read_header(*directory);
@@ -269,46 +244,38 @@ Result<> expect_gpu_on_the_bus(const HostFs& host, const AdvertisedDevice& adver
         Errc::malformed_host,
         fmt::format("its GPU {}: its config space reads all ones: it is off the bus", advertised.gpu));
   }
-  return {};
+  return stuck->contains(host, *gpu);
 }
 
 Result<> expect_same_kind(const HostFs& host, const AdvertisedDevice& advertised,
                           const DeviceDirectories& directories) {
   const auto unread = gpu_is_written_to(host, advertised);
   if (!unread) return fail(unread.error());
-  if (auto there = expect_gpu_on_the_bus(host, advertised); !there) return there;
-  switch (advertised.kind) {
-    case DeviceKind::pci_function:
-    case DeviceKind::kata_function:
-      return expect_same_function(
-          directories.own,
-          directories.config ? read_header(*directories.config) : read_header(directories.own),
-          advertised.model);
-    case DeviceKind::mediated_device:
-      if (*unread) return {};
-      return expect_same_type(host, advertised);
-    case DeviceKind::vendor_vgpu:
-      break;
-  }
+  if (is_function_itself(advertised))
+    return expect_same_function(
+        directories.own, directories.config ? read_header(*directories.config) : read_header(directories.own),
+        advertised.model);
   if (*unread) return {};
+
+  if (advertised.kind == DeviceKind::mediated_device) {
+    // The type is compared by the driver's name for it, as mdev/ reads it, or else by its directory.
+    const auto path = sysfs_path_of(advertised);
+    auto name = host.read_attribute(path / "mdev_type/name");
+    if (name) name = std::string(trimmed(*name));
+    const bool nameless = name ? name->empty() : is_gone(name.error());
+    return nameless ? expect("its vGPU type", host.link_name(path / "mdev_type"), advertised.vgpu_type)
+                    : expect("its model", std::move(name), advertised.model);
+  }
   const auto address = vfio::PciAddress::parse(advertised.id);
   if (!address) return fail(address.error());
-  return expect("its vGPU type", vgpu_type_now(host, *address), advertised.vgpu_type);
+  auto type = host.read_attribute(mdev::current_type_path(*address));
+  if (type) type->resize(type->find_last_not_of(" \t") + 1);
+  return expect("its vGPU type", std::move(type), advertised.vgpu_type);
 }
 
 /// Looks again at each question, because the device is about to be allocated.
 NodeIsThere is_there_now(const HostFs& host) {
   return [&host](const std::string& node) { return host.exists(node.c_str()); };
-}
-
-// A later binding may have given its number to another function.
-Result<std::vector<std::string>> kata_nodes_now(const HostFs& host, const AdvertisedDevice& advertised) {
-  auto key = kata_key(is_there_now(host), advertised.iommu_group,
-                      host.list(sysfs_path_of(advertised) / "vfio-dev").value_or(std::vector<std::string>{}));
-  if (auto same = expect("its number for Kata", std::move(key.id), advertised.id); !same)
-    return fail(std::move(same).error());
-  if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
-  return std::move(key.nodes);
 }
 
 bool is_uuid(std::string_view text) {
@@ -342,7 +309,16 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
       return fail(Errc::refused, std::move(problem));
     if (auto same = expect_companions(host, advertised, members); !same) return fail(std::move(same).error());
   }
-  if (advertised.kind == DeviceKind::kata_function) return kata_nodes_now(host, advertised);
+
+  if (advertised.kind == DeviceKind::kata_function) {
+    // A later binding may have given its number to another function.
+    const auto own = host.list(sysfs_path_of(advertised) / "vfio-dev");
+    auto key = kata_key(is_there_now(host), advertised.iommu_group, own.value_or(std::vector<std::string>{}));
+    if (auto same = expect("its number for Kata", std::move(key.id), advertised.id); !same)
+      return fail(std::move(same).error());
+    if (key.nodes.empty()) return fail(Errc::not_found, std::move(key.missing));
+    return std::move(key.nodes);
+  }
   auto nodes = vfio_nodes(is_there_now(host), advertised.iommu_group, members, group_node);
   if (nodes.empty()) return fail(Errc::not_found, missing_nodes(advertised.iommu_group));
   return nodes;
@@ -367,10 +343,6 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Adve
       nodes.push_back("/dev/" + name);
   }
   return nodes;
-}
-
-bool wants_resources(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR;
 }
 
 }  // namespace
@@ -465,7 +437,8 @@ class SysfsCheck::Inquiry {
       at_.reset();
       return false;
     }
-    if (wants_resources(error)) {  // this process or the kernel lacks resources; a later try will tell
+    // This process or the kernel lacks resources, and a later try will tell.
+    if (error == EMFILE || error == ENFILE || error == ENOMEM || error == EINTR) {
       answer_.groups[group] = GroupState::silent;
       at_.reset();
       return false;

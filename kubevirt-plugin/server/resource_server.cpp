@@ -33,14 +33,11 @@ v1beta1::ListAndWatchResponse message_of(const ListedResource& list) {
   return message;
 }
 
-grpc_status_code status_of(const Error& error) {
-  if (error.code == Errc::not_found) return GRPC_STATUS_NOT_FOUND;
-  if (error.code == Errc::usage) return GRPC_STATUS_INVALID_ARGUMENT;
-  return GRPC_STATUS_FAILED_PRECONDITION;
-}
-
 RpcAnswer refusal(const Error& error) {
-  return {.status = status_of(error), .message = error.text()};
+  grpc_status_code status = GRPC_STATUS_FAILED_PRECONDITION;
+  if (error.code == Errc::not_found) status = GRPC_STATUS_NOT_FOUND;
+  if (error.code == Errc::usage) status = GRPC_STATUS_INVALID_ARGUMENT;
+  return {.status = status, .message = error.text()};
 }
 
 template <typename Ids>

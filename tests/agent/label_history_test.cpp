@@ -224,8 +224,8 @@ class World {
       relabelled_ = false;
     }
     if (effects == 2) return;
-    for (const NodeEvent& event : step.events) snapshot_.memory.messages.warnings.insert(event.message);
-    if (effects == 3) snapshot_.memory.messages.warnings.clear();
+    for (const NodeEvent& event : step.events) snapshot_.memory.warnings.insert(event.message);
+    if (effects == 3) snapshot_.memory.warnings.clear();
   }
 
   // A pod goes a while after its label.

@@ -498,7 +498,7 @@ TEST(Reconcile, WarnsOfAnAddressThatNoGpuOfTheNodeHas) {
   ASSERT_EQ(step.events.size(), 1U);
   EXPECT_EQ(step.events[0].reason, "ConfigWarning");
   EXPECT_EQ(step.events[0].message, warning);
-  snapshot.memory.messages.warnings = {warning};
+  snapshot.memory.warnings = {warning};
   EXPECT_THAT(reconcile(snapshot).events, IsEmpty()) << "it is recorded once";
   snapshot.host.status->error = api::StatusError{.message = "the host cannot be scanned", .hint = ""};
   EXPECT_THAT(reconcile(snapshot).desired_state.warnings, IsEmpty()) << "its GPUs are not known";
@@ -580,7 +580,7 @@ TEST(Reconcile, NamesTheFirstDeadlineThatNoWatchReports) {
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "31 s: hostd is silent");
   snapshot.memory.host.down_since = kNow - kGonePatience + seconds(5);
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "6 s: the host status is too old");
-  snapshot.memory.others.unserved_since = kNow - kUnservedPatience + seconds(2);
+  snapshot.memory.unserved_since = kNow - kUnservedPatience + seconds(2);
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "2 s: NVIDIA's device plugin has been gone for a while");
   snapshot.others.unserved = kUnservedPatience;
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "6 s: the host status is too old") << "Ferry's serves again";
