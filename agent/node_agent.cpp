@@ -121,6 +121,11 @@ class NodeAgent::Impl {
     return pods == nullptr ? std::map<std::string, std::string>() : vmis_of(*pods);
   }
 
+  Labels node_labels() const {
+    const json* const node = watches_.node();
+    return node == nullptr ? Labels() : node_object_of(*node).labels;
+  }
+
  private:
   void reconcile_now() {
     if (leaves_) return go_on_leaving();
@@ -437,6 +442,10 @@ std::optional<PullCounts> NodeAgent::pulls() const {
 
 std::map<std::string, std::string> NodeAgent::vmis() const {
   return impl_->vmis();
+}
+
+std::map<std::string, std::string> NodeAgent::node_labels() const {
+  return impl_->node_labels();
 }
 
 }  // namespace ferry::agent

@@ -60,6 +60,8 @@ class NodeAgent : Pinned {
   /// KubeVirt's VirtualMachineInstances on this node by their pods ("namespace/name"); empty if pods are not
   /// watched.
   std::map<std::string, std::string> vmis() const;
+  /// The Node's labels; empty: it is not known.
+  std::map<std::string, std::string> node_labels() const;
 
  private:
   class Impl;

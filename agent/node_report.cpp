@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "agent/operator_compat/cc_manager.h"
 #include "api/events.h"
 #include "api/labels.h"
 #include "common/text/text.h"
@@ -361,15 +362,18 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
 
 }  // namespace
 
-std::vector<std::string> unsanitized_gpus(const HostSide& host) {
-  std::vector<std::string> out;
+std::vector<GpuWarning> gpu_warnings(const policy::NodeObject& node, const HostSide& host) {
+  std::vector<GpuWarning> out;
   if (!host.status) return out;
   for (const api::AcceleratorStatus& gpu : host.status->accelerators)
     if (gpu.sanitize && gpu.sanitize->state == api::SanitizeState::failed)
-      out.push_back(
-          fmt::format("{0} could not be sanitized after its last use, and no VM gets it: {1}; `ferry "
-                      "sanitize {0}` on the node tries again",
-                      gpu.address.text(), gpu.sanitize->detail));
+      out.push_back({.event = api::event::kNotSanitized,
+                     .text = fmt::format(
+                         "{0} could not be sanitized after its last use, and no VM gets it: {1}; `ferry "
+                         "sanitize {0}` on the node tries again",
+                         gpu.address.text(), gpu.sanitize->detail)});
+  for (ResetInUse& reset : resets_in_use(node.labels, *host.status))
+    out.push_back({.event = api::event::kResetInUse, .text = std::move(reset.text)});
   return out;
 }
 
@@ -377,12 +381,12 @@ std::vector<NodeEvent> node_events(const policy::NodeObject& node, const Desired
                                    const HostSide& host, const NodeReport& report,
                                    const std::set<std::string>& recorded_before) {
   std::vector<NodeEvent> out;
-  const std::vector<std::string> unsanitized = unsanitized_gpus(host);
+  const std::vector<GpuWarning> of_gpus = gpu_warnings(node, host);
   for (const std::string& warning : desired_state.warnings) {
     if (recorded_before.contains(warning)) continue;
-    const bool of_gpu = std::ranges::find(unsanitized, warning) != unsanitized.end();
+    const auto of_gpu = std::ranges::find(of_gpus, warning, &GpuWarning::text);
     out.push_back({.warning = true,
-                   .reason = of_gpu ? api::event::kNotSanitized : api::event::kConfigWarning,
+                   .reason = of_gpu == of_gpus.end() ? api::event::kConfigWarning : of_gpu->event,
                    .message = warning});
   }
   const auto error = report.annotations.find(api::kErrorAnnotation);

@@ -148,8 +148,14 @@ struct NodeEvent {
   bool operator==(const NodeEvent&) const = default;
 };
 
-/// A sentence for each GPU that hostd keeps back, since it could not sanitize it.
-std::vector<std::string> unsanitized_gpus(const HostSide& host);
+/// A warning about a GPU, with the reason of its event.
+struct GpuWarning {
+  const char* event = nullptr;
+  std::string text;
+};
+/// Of each GPU that hostd keeps back, since it could not sanitize it, and of each one that NVIDIA's CC
+/// manager resets in use.
+std::vector<GpuWarning> gpu_warnings(const policy::NodeObject& node, const HostSide& host);
 
 /// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
 /// that a restarted agent records no event twice. `recorded_before`: warnings that are recorded already.

@@ -14,6 +14,7 @@
 #include "agent/desired_state/written_policy.h"
 #include "agent/labels/feature_labels.h"
 #include "agent/labels/own_labels.h"
+#include "agent/operator_compat/cc_manager.h"
 #include "agent/rollout/rollout.h"
 #include "api/labels.h"
 #include "common/generation.h"
@@ -154,7 +155,8 @@ void add_warnings(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& o
           fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
   }
   warn_of_absent_gpus(snapshot.host, desired_state);
-  std::ranges::move(unsanitized_gpus(snapshot.host), std::back_inserter(warnings));
+  for (GpuWarning& warning : gpu_warnings(snapshot.node, snapshot.host))
+    warnings.push_back(std::move(warning.text));
 
   // On standby the message of the standby says that the device plugin is idle.
   if (desired_state.kind == DesiredState::Kind::standby || snapshot.others.are_neighbours) return;

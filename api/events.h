@@ -18,6 +18,7 @@ inline constexpr const char* kInvalidConfig = "InvalidConfig";
 inline constexpr const char* kInvalidRuntimeClasses = "InvalidRuntimeClasses";
 inline constexpr const char* kNotSanitized = "NotSanitized";
 inline constexpr const char* kReady = "Ready";
+inline constexpr const char* kResetInUse = "ResetInUse";
 inline constexpr const char* kRolloutHeld = "RolloutHeld";
 inline constexpr const char* kRuntimeBlocked = "RuntimeBlocked";
 inline constexpr const char* kRuntimeFailed = "RuntimeFailed";

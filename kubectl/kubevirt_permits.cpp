@@ -43,7 +43,7 @@ std::optional<bool> is_1_9_or_newer(const json& kubevirt) {
   if (dot == std::string::npos) return std::nullopt;
   const auto first = whole_number(std::string_view(version).substr(0, dot));
   const std::string_view rest = std::string_view(version).substr(dot + 1);
-  const auto second = whole_number(rest.substr(0, rest.find('.')));
+  const auto second = number_at_start(rest);
   if (!first || !second) return std::nullopt;
   return *first > 1 || (*first == 1 && *second >= 9);
 }

@@ -138,7 +138,7 @@ Result<> serve(const AgentProgramOptions& command, HostFs& host, const std::stop
     if (*shown) {
       metrics.emplace(
           **loop, host, [&transport] { return transport.counts(); }, [&agent] { return agent.vmis(); },
-          [&agent] { return agent.pulls(); });
+          [&agent] { return agent.node_labels(); }, [&agent] { return agent.pulls(); });
       scraped.emplace(**loop, std::move(**shown), [&metrics] { return metrics->text(); });
       if (auto begun = scraped->begin(); !begun) return begun;
       metrics->begin();

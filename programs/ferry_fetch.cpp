@@ -79,9 +79,12 @@ int main(int argc, char** argv) {
   // If the reader is gone, a write fails and the fetch ends in order.
   (void)std::signal(SIGPIPE, SIG_IGN);
   try {
-    std::string request;
-    for (int c = std::fgetc(stdin); c != EOF; c = std::fgetc(stdin)) request.push_back(static_cast<char>(c));
-    const auto job = read_job(request);
+    // The text with its secrets is gone before the fetch, which takes minutes.
+    const auto job = [] {
+      std::string text;
+      for (int c = std::fgetc(stdin); c != EOF; c = std::fgetc(stdin)) text.push_back(static_cast<char>(c));
+      return read_job(text);
+    }();
     if (!job) return static_cast<int>(answer(fail(job.error())));
     HostFs host(job->host_root);
     return static_cast<int>(answer(fetch_here(host, job->request)));

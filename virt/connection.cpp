@@ -31,9 +31,11 @@ Result<Connection> connect(const HostFs& host, std::string uri) {
     uri = "qemu:///system";
     // In a container libvirt's own default would be the container's /run. The host runs a daemon for QEMU
     // alone, or one for all drivers.
-    const std::string modular = "run/libvirt/virtqemud-sock-ro";
-    const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt-sock-ro";
-    if (host.root() != "/") uri += "?socket=" + (host.root() / socket).string();
+    if (host.root() != "/") {
+      const std::string modular = "run/libvirt/virtqemud-sock-ro";
+      const std::string socket = host.exists(modular) ? modular : "run/libvirt/libvirt-sock-ro";
+      uri += "?socket=" + (host.root() / socket).string();
+    }
   }
 
   // The default handler also prints errors to stderr.

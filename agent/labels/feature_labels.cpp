@@ -185,11 +185,6 @@ bool is_feature_label(std::string_view key) {
           name.size() > std::string_view("gpu.").size() + kCount.size());
 }
 
-bool has_cc_manager(const Labels& labels) {
-  const auto deployed = labels.find("nvidia.com/gpu.deploy.cc-manager");
-  return deployed != labels.end() && !deployed->second.empty() && deployed->second != "false";
-}
-
 void leave_mode_labels(const Labels& record, Labels& desired) {
   const std::string mode = fmt::format("{}/{}", kNvidia, kCcMode);
   if (!record.contains(mode) && !desired.contains(mode)) return;

@@ -34,9 +34,6 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
 /// admission policy lets the agent remove only these.
 bool is_feature_label(std::string_view key);
 
-/// True if the gpu-operator lets NVIDIA's CC manager run on a node with these labels. It writes the labels of
-/// the confidential mode, too.
-bool has_cc_manager(const Labels& labels);
 /// Makes the desired labels of a confidential mode those that the agent has set already, according to
 /// `record`: it neither sets, changes nor removes one. The label of GPUs without such a mode stays desired.
 void leave_mode_labels(const Labels& record, Labels& desired);

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "agent/operator_compat/cc_manager.h"
 #include "api/words.h"
 #include "common/text/words.h"
 #include "common/version.h"
@@ -418,6 +419,10 @@ std::vector<MetricFamily> metric_families(const MetricsSnapshot& snapshot) {
     add_vgpus(*host, advertised, all);
     add_registers(*host, all);
     add_sanitizing(*host, all);
+    Family& resets = all.gauge("ferry_gpu_reset_in_use",
+                               "1 for a GPU in use that NVIDIA's CC manager resets for another mode.");
+    for (const ResetInUse& reset : resets_in_use(snapshot.node_labels, *host))
+      resets.add(1, {{"pci_bus_id", reset.gpu.text()}});
   }
   add_facts(snapshot.facts, all);
   if (advertised) add_devices(*advertised, Owners(host), snapshot.vmis, all);

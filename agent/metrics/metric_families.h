@@ -39,6 +39,7 @@ struct MetricsSnapshot {
   kube::RequestCounts requests;
   std::optional<PullCounts> pulls;          ///< of Kata's artifacts; absent: this agent pulls none
   std::map<std::string, std::string> vmis;  ///< by "namespace/pod": KubeVirt's VirtualMachineInstance
+  std::map<std::string, std::string> node_labels = {};  ///< empty: the Node is not known
   /// Number of the node's ResourceClaims by phase; absent: there is no `ferry dra`, or its file cannot be
   /// read.
   std::optional<std::map<std::string, std::size_t>> claims = {};

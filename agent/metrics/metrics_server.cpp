@@ -87,11 +87,12 @@ struct NodeMetrics::Mailbox {
 };
 
 NodeMetrics::NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests,
-                         Vmis vmis, Pulls pulls, std::chrono::milliseconds poll_period)
+                         Vmis vmis, NodeLabels labels, Pulls pulls, std::chrono::milliseconds poll_period)
     : loop_(loop),
       host_(host),
       requests_(std::move(requests)),
       vmis_(std::move(vmis)),
+      labels_(std::move(labels)),
       pulls_(std::move(pulls)),
       poll_period_(poll_period),
       mailbox_(std::make_shared<Mailbox>(host.root())) {
@@ -154,6 +155,7 @@ std::string NodeMetrics::text() const {
   snapshot.changes = history_.counts();
   snapshot.requests = requests_();
   snapshot.vmis = vmis_();
+  snapshot.node_labels = labels_();
   snapshot.pulls = pulls_();
   snapshot.claims = count_claims(host_);
   return metrics_text(metric_families(snapshot));

@@ -53,16 +53,17 @@ class MetricsServer : Pinned {
 class NodeMetrics : Pinned {
  public:
   using Vmis = std::function<std::map<std::string, std::string>()>;
+  using NodeLabels = std::function<std::map<std::string, std::string>()>;
   using Pulls = std::function<std::optional<PullCounts>()>;
 
   /// Pause between two reads of sysfs: shorter than a scrape interval, and long beside the milliseconds that
   /// reading 16 GPUs takes.
   static constexpr std::chrono::seconds kPollPeriod{10};
 
-  /// `requests`, `vmis` and `pulls` return present values. The loop, the host and the objects behind these
-  /// functions must outlive this object.
+  /// `requests`, `vmis`, `labels` and `pulls` return present values. The loop, the host and the objects
+  /// behind these functions must outlive this object.
   NodeMetrics(EventLoop& loop, const HostFs& host, std::function<kube::RequestCounts()> requests, Vmis vmis,
-              Pulls pulls, std::chrono::milliseconds poll_period = kPollPeriod);
+              NodeLabels labels, Pulls pulls, std::chrono::milliseconds poll_period = kPollPeriod);
   /// Abandons a read that hangs.
   ~NodeMetrics();
 
@@ -83,6 +84,7 @@ class NodeMetrics : Pinned {
   const HostFs& host_;
   const std::function<kube::RequestCounts()> requests_;
   const Vmis vmis_;
+  const NodeLabels labels_;
   const Pulls pulls_;
   const std::chrono::milliseconds poll_period_;
   const std::shared_ptr<Mailbox> mailbox_;

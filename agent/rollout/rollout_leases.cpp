@@ -318,7 +318,7 @@ void RolloutLeases::written(std::size_t index, Moment sent, Result<json> result)
     const Error& error = result.error();
     spdlog::warn("{}", error.message);
     ours_.erase(name);
-    // Neither error ends by itself.
+    // A refusal of a Lease does not end by itself.
     write_trouble_ = is_refusal(error) ? error.message : std::string();
     not_before_ = timers_.now() + backoff_.next(random_);
   }

@@ -21,6 +21,7 @@ Result<CheckpointClaim> record_of(const AllocatedClaim& claim, NodeModel node, c
   CheckpointClaim out{
       .uid = claim.key.uid, .space = claim.key.space, .name = claim.key.name, .pod_claim = claim.pod_claim};
   for (const AllocatedDevice& allocated : claim.devices) {
+    // check_available() has found each of them.
     const PublishedDevice& published = *publication.device(allocated.device);
     ClaimDevice& device = out.devices.emplace_back(ClaimDevice{.request = allocated.request,
                                                                .pool = pool,

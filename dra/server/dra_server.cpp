@@ -316,7 +316,10 @@ class Server final : public DraServer {
     std::uint64_t number = 0;  // by which answer() finds the call; 0: the server ends
     {
       const std::scoped_lock lock(mutex_);
-      if (!stopping_) calls_.emplace(number = ++last_call_, call);
+      if (!stopping_) {
+        number = ++last_call_;
+        calls_.emplace(number, call);
+      }
     }
     if (number == 0) return send_answer(call, ending());
 

@@ -27,7 +27,7 @@ inline constexpr std::uint64_t kMiB = 1ULL << 20U;
 /// A device that a claim has: from the moment in which its preparation begins until it is undone.
 struct HeldDevice {
   std::string claim;           ///< UID
-  api::RequestedDevice asked;  ///< of hostd
+  api::RequestedDevice asked;  ///< by which hostd knows it
   Device device;               ///< as it was published, without taints
   CounterSet counters;         ///< as its Publication had it; no name: the device uses no counters
 };

@@ -64,7 +64,8 @@ struct GpuPlan {
 GpuPlan plan_gpu(const Gpu& gpu, std::size_t gpus_of_group, std::vector<std::string>& notes);
 
 struct PublishedDevice {
-  api::RequestedDevice asked;  ///< of hostd, once a claim has it
+  api::RequestedDevice
+      asked;  ///< by which hostd knows it; a whole device has the first GPU of its IOMMU group
   Device device;
   bool allocated = false;  ///< to a ResourceClaim
 };

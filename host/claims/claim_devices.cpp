@@ -25,6 +25,7 @@
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/addition.h"
 #include "vgpu-dm/plan/stable_uuid.h"
+#include "vgpu-dm/types/type_table.h"
 
 namespace ferry::host {
 namespace {
@@ -143,7 +144,8 @@ Result<> check_carries_none(const ScannedNode& node, const PciAddress& gpu) {
 /// Errc::refused: the GPU has GPU instances, which end with its driver's binding. A library that does not
 /// answer is no reason to refuse.
 Result<> check_has_no_instances(const NodeContext& context, const vfio::PciFunction& gpu) {
-  if (!can_have_instances(gpu) || vfio::on_vfio_driver(gpu) || context.vgpu_host.management == nullptr)
+  if (!vgpu::BoardTypes(gpu).has_mig_backed() || vfio::on_vfio_driver(gpu) ||
+      context.vgpu_host.management == nullptr)
     return {};
   const auto said = context.vgpu_host.management->read(gpu.address);
   if (!said || said->instances.empty()) return {};

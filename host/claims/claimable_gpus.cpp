@@ -29,11 +29,6 @@ api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
   return framework.has_mediated_devices() ? mdev : vendor_vfio;
 }
 
-bool is_mig_backed(const mdev::VgpuType& type) {
-  const auto name = vgpu::VgpuTypeName::parse(type.short_name);
-  return name && name->is_mig_backed();
-}
-
 /// True if the driver may list vGPU types and lists none yet: nvidia-vgpud tells it the types some time after
 /// the driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
 bool may_list_types_later(const mdev::VgpuGpu& gpu) {
@@ -51,18 +46,6 @@ bool lists_all_types(const mdev::VgpuGpu& gpu, bool lacks_some) {
                               [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
 }
 
-/// True if the GPU is in MIG mode and has GPU instances: its driver lists no other types then, and no
-/// MIG-backed type without.
-bool lists_mig_types(const mdev::VgpuGpu& gpu) {
-  bool any = false;
-  for (const mdev::VgpuType& type : vgpu::types_of(gpu)) {
-    if (type.available == 0) continue;
-    if (!is_mig_backed(type)) return false;
-    any = true;
-  }
-  return any;
-}
-
 /// The time-sliced types by the scan. A GPU with vGPUs also has types in VgpuGpu::unlisted, of which some
 /// have no ID.
 std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empty) {
@@ -71,7 +54,7 @@ std::vector<mdev::VgpuType> scanned_types(const mdev::VgpuGpu& gpu, bool is_empt
     std::erase_if(out, [](const mdev::VgpuType& type) { return type.available == 0; });
   else
     out.insert(out.end(), gpu.unlisted.begin(), gpu.unlisted.end());
-  std::erase_if(out, [](const mdev::VgpuType& type) { return type.id.empty() || is_mig_backed(type); });
+  std::erase_if(out, [](const mdev::VgpuType& type) { return type.id.empty() || vgpu::is_mig_backed(type); });
   return out;
 }
 
@@ -198,7 +181,7 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
   if (out.vgpu_reason.empty() && is_waiting) out.vgpu_reason = "its driver lists no vGPU types now";
   if (out.vgpu_reason.empty() && !gpu.function.problem && !gpu.function.driver)
     out.vgpu_reason = "no driver is bound to it";
-  const bool in_mig_mode = is_empty && lists_mig_types(gpu);
+  const bool in_mig_mode = is_empty && vgpu::has_instances(gpu);
   if (in_mig_mode) out.whole = false;
   const bool by_instances = in_mig_mode && !out.mixed_sizes;
   if (by_instances) {
@@ -259,7 +242,7 @@ std::uint32_t memory_by_tables(const vfio::PciFunction& function) {
   const vgpu::BoardTypes types(function);
   std::uint32_t most = 0;
   for (const mdev::VgpuType& type : types.all())
-    if (!is_mig_backed(type)) most = std::max(most, type.framebuffer_mib.value_or(0));
+    if (!vgpu::is_mig_backed(type)) most = std::max(most, type.framebuffer_mib.value_or(0));
   return most;
 }
 
@@ -385,15 +368,10 @@ std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts) {
       continue;
     // A driver that lists no types now may have instances all the same.
     const bool hides_types = may_list_types_later(*gpu) || gpu->may_get_virtual_functions();
-    if (lists_mig_types(*gpu) || (hides_types && can_have_instances(gpu->function))) out.insert(address);
+    if (vgpu::has_instances(*gpu) || (hides_types && vgpu::BoardTypes(gpu->function).has_mig_backed()))
+      out.insert(address);
   }
   return out;
-}
-
-bool can_have_instances(const vfio::PciFunction& function) {
-  const vgpu::BoardTypes types(function);
-  return std::ranges::any_of(types.all(),
-                             [](const mdev::VgpuType& type) { return !type.mig_profile.empty(); });
 }
 
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed) {

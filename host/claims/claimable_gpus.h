@@ -71,9 +71,6 @@ std::set<vfio::PciAddress> gpus_without_placements(const ClaimableFacts& facts);
 /// removed one.
 std::set<vfio::PciAddress> gpus_with_instances(const ClaimableFacts& facts);
 
-/// True if the board can have GPU instances (MIG).
-bool can_have_instances(const vfio::PciFunction& function);
-
 /// The reason why a GPU cannot have mixed sizes, by the library's answer; empty: it can.
 std::string why_no_mixed_sizes(const Result<mdev::ManagedGpu>& managed);
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kFileScheme = "file://";
 
-// Identifies a folder, independent of its path. Zeros: it could not be opened.
+// Identifies a folder by its device and inode, independent of its path. Inode 0: it is not known.
 using FolderIdentity = std::pair<dev_t, ino_t>;
 
 // True if a registry has refused the credentials, or the lack of them.
@@ -126,7 +126,7 @@ struct Fetch {
     UniqueFd parent;
     for (auto at = own;;) {
       const bool below_link = at == link && at != own;
-      if (at != FolderIdentity() && (below_link || at == own_store))
+      if (at.second != 0 && (below_link || at == own_store))
         return fail(Errc::refused,
                     fmt::format("{}: it lies in /{}, whose content it would replace", request.url,
                                 (below_link ? places.link() : places.store()).string()),

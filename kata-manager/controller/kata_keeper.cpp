@@ -549,7 +549,7 @@ void KataKeeperLoop::schedule(std::chrono::milliseconds pause) {
 }
 
 void KataKeeperLoop::run_round() {
-  // Watches first, so that no event is lost before the round.
+  // Watches first, so that no event is lost before the round. A folder to watch may not exist yet.
   auto watched = files_.add(socket_folder_);
   if (desired_) {
     const auto folder = std::filesystem::path(api::kDesiredClassesFile).parent_path();

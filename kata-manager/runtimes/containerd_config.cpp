@@ -218,9 +218,11 @@ class CriRefusal {
     for (const ContainerdFile& file : out_.files) {
       const auto text = files_.read(file.path);
       const auto line = text ? line_of(*text, keys) : std::nullopt;
-      const auto elements = texts_at(file.root, {keys.front()});
-      const bool has_element = element.empty() || std::ranges::find(elements, element) != elements.end();
-      if (!line || !has_element) continue;
+      if (!line) continue;
+      if (!element.empty()) {
+        const auto elements = texts_at(file.root, {keys.front()});
+        if (std::ranges::find(elements, element) == elements.end()) continue;
+      }
       add_to(places, fmt::format("{}:{}", file.path.string(), *line));
     }
     return places;

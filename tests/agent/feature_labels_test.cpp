@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "agent/operator_compat/cc_manager.h"
 #include "vgpu-dm/profile/profile.h"
 
 namespace ferry::agent {

@@ -60,6 +60,7 @@ class NodeMetricsTest : public testing::Test {
       [] {
         return std::map<std::string, std::string>{{"a/b", "vm"}};
       },
+      [] { return std::map<std::string, std::string>(); },
       [] {
         PullCounts out;
         out.done = 1;

@@ -161,11 +161,7 @@ TEST_P(JudgementMatrix, IsWhatClaimsGet) {
     const bool sick = obstacle != nullptr && vfio::rule(obstacle->rule).of_the_device;
     // A GPU with GPU instances (MIG) goes to no VM whole, and they are no row: claims alone end them.
     const mdev::VgpuGpu* const vgpus = judged_.node.vgpus.find(gpu.address);
-    const bool has_instances =
-        vgpus != nullptr && std::ranges::any_of(vgpu::types_of(*vgpus), [](const mdev::VgpuType& type) {
-          const auto name = vgpu::VgpuTypeName::parse(type.short_name);
-          return type.available > 0 && name && name->is_mig_backed();
-        });
+    const bool has_instances = vgpus != nullptr && vgpu::has_instances(*vgpus);
     EXPECT_EQ(gpu.whole && gpu.health == api::GpuHealth::ready,
               obstacle == nullptr && gpu.reason.empty() && !has_instances)
         << gpu.address.text() << ": " << gpu.reason;

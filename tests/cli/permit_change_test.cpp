@@ -173,10 +173,10 @@ TEST(KubevirtPermits, SaysWhichFeatureGatesAGraceGpuNeeds) {
   gates.push_back("PCINUMAAwareTopology");
   EXPECT_TRUE(change(cluster, ours).fits());
   cluster = ours;
-  cluster["status"]["observedKubeVirtVersion"] = "v1.8.2";
-  EXPECT_TRUE(change(cluster, ours).fits()) << "it does not know these gates";
-  cluster["status"]["observedKubeVirtVersion"] = "v0.59.2";
-  EXPECT_TRUE(change(cluster, ours).fits()) << "nor does an older one";
+  for (const char* older : {"v1.8.2", "v1.8-rc.1", "1.8.2", "v0.59.2"}) {
+    cluster["status"]["observedKubeVirtVersion"] = older;
+    EXPECT_TRUE(change(cluster, ours).fits()) << older << " does not know these gates";
+  }
   cluster["status"]["observedKubeVirtVersion"] = "v1.10.0";
   EXPECT_FALSE(change(cluster, ours).fits());
 }

@@ -300,6 +300,13 @@ TEST_F(ClaimableGpusTest, LeavesOutTypesThatAnEmptyGpuCannotMake) {
   EXPECT_THAT(names(claimable().types), ElementsAre("T4-4Q", "T4-8Q")) << "and MIG-backed ones";
 }
 
+TEST_F(ClaimableGpusTest, KnowsAMigBackedTypeByANameWithoutASeries) {
+  gpu().framework = &mdev::vendor_vfio();
+  gpu().parents.front().types = {type("DC-2-48", 49152, 1, 1)};
+  EXPECT_FALSE(claimable().whole) << "the GPU has GPU instances";
+  EXPECT_THAT(gpus_with_instances(given()), ElementsAre(kGpu));
+}
+
 TEST_F(ClaimableGpusTest, RemembersTheTypesWhileVgpusExist) {
   before_ = {claimable()};
   gpu().framework = &mdev::vendor_vfio();

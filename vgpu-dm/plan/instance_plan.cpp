@@ -94,9 +94,10 @@ struct Need {
 std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gpu, const BoardTypes& board) {
   const mdev::ManagedType* listed = nullptr;
   for (const std::string& text : {name.text(), name.driver_short_name()}) {
+    if (listed != nullptr) break;  // the exact name counts more than the driver's short one
     const auto found = std::ranges::find(
         gpu.types, text, [](const mdev::ManagedType& type) { return mdev::last_word(type.name); });
-    if (listed == nullptr && found != gpu.types.end()) listed = &*found;
+    if (found != gpu.types.end()) listed = &*found;
   }
   if (listed != nullptr && listed->instance_profile) {
     const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, *listed->instance_profile);

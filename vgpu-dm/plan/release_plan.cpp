@@ -26,9 +26,9 @@ std::vector<Candidate> candidates_of(VgpuPlan& plan) {
   std::vector<Candidate> out;
   for (GpuPlan& gpu : plan.gpus) {
     const VgpuStep* first = nullptr;
-    for (const auto* steps : {&gpu.later, &gpu.steps}) {
+    for (const auto* steps : {&gpu.steps, &gpu.later}) {
       const auto found = std::ranges::find_if(*steps, &VgpuStep::needs_gpu_free);
-      if (found != steps->end()) first = &*found;
+      if (first == nullptr && found != steps->end()) first = &*found;
     }
     if (first != nullptr && !gpu.refusal) out.push_back({.plan = &gpu, .step = first});
   }

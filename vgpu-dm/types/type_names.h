@@ -52,7 +52,7 @@ struct VgpuTypeName {
 
 /// True if the type needs a GPU instance, as its name or the table tells ("H100-1-10C", "DC-2-48").
 bool is_mig_backed(const mdev::VgpuType& type);
-bool is_mig_backed(const mdev::VgpuDevice& device);
+bool is_mig_backed(const mdev::VgpuDevice& device);  ///< by the name of its type alone
 
 /// The listed type with exactly this short name, else the type without NOME, MEALL or GFX. nullptr: none.
 /// Errc::unsupported: two types have that short name.
