@@ -213,9 +213,11 @@ std::uint64_t time_sliced_memory(const mdev::VgpuGpu& gpu) {
 }
 
 bool has_instances(const mdev::VgpuGpu& gpu) {
-  const auto is_listed = [](const mdev::VgpuType& type) { return type.available > 0 && is_mig_backed(type); };
-  return std::ranges::any_of(gpu.devices, [](const auto& device) { return is_mig_backed(device); }) ||
-         std::ranges::any_of(types_of(gpu), is_listed);
+  if (std::ranges::any_of(gpu.devices, [](const auto& device) { return is_mig_backed(device); })) return true;
+  std::vector<mdev::VgpuType> types = types_of(gpu);
+  std::erase_if(types, [](const mdev::VgpuType& type) { return type.available == 0; });
+  return !types.empty() &&
+         std::ranges::all_of(types, [](const mdev::VgpuType& type) { return is_mig_backed(type); });
 }
 
 mdev::ManagedGpu instances_by_types(const mdev::VgpuGpu& gpu) {

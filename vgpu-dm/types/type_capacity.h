@@ -32,8 +32,8 @@ std::vector<mdev::VgpuType> types_of(const mdev::VgpuGpu& gpu);
 /// known.
 std::uint64_t time_sliced_memory(const mdev::VgpuGpu& gpu);
 
-/// True if the GPU is in MIG mode with GPU instances: it carries a MIG-backed vGPU, or lists one that can be
-/// made. Its driver lists no other types then, and no MIG-backed type without.
+/// True if the GPU is in MIG mode with GPU instances: it carries a MIG-backed vGPU, or all types that can be
+/// made now are MIG-backed. Its driver offers no other types then, and no MIG-backed type without.
 bool has_instances(const mdev::VgpuGpu& gpu);
 
 /// The GPU instances of an empty GPU in MIG mode, as the profiles of its types tell them. Their IDs are not
