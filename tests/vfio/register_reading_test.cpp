@@ -275,7 +275,7 @@ class StoppedChild {
     EXPECT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
     pid_ = ::fork();
     if (pid_ == 0) {
-      (void)answer_register_call(host.fs(), "60000\n" + std::string(kGpu) + "\n");
+      (void)answer_register_call(host.fs(), "9000000000000\n" + std::string(kGpu) + "\n");
       ::_exit(0);
     }
     EXPECT_TRUE(comes([&] { return host.command(kGpu) == 2; }));

@@ -51,10 +51,16 @@ Result<RegisterFacts> read_function_registers(const HostFs& host, ReadingRecord&
   return facts;
 }
 
+// The clock is the same in every process.
+std::chrono::milliseconds milliseconds_now() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now().time_since_epoch());
+}
+
 Result<RegisterReading> ask_child(HostWriter& writer, std::span<const PciAddress> functions,
                                   std::chrono::milliseconds deadline) {
   LibraryCall call{.name = std::string(kRegisterLibrary),
-                   .request = fmt::format("{}\n", deadline.count()),
+                   .request = fmt::format("{}\n", (milliseconds_now() + deadline).count()),
                    .device = functions.size() == 1 ? functions.front().text() : std::string(),
                    .changes = false,
                    .what = functions.size() == 1
@@ -74,12 +80,11 @@ bool child_died(const Error& error) {
 
 std::string answer_register_call(const HostFs& host, std::string_view request) {
   RegisterReading out;
-  const auto until = std::chrono::steady_clock::now() +
-                     std::chrono::milliseconds(whole_number(cut(request, '\n')).value_or(0));
+  const std::chrono::milliseconds until(whole_number<std::int64_t>(cut(request, '\n')).value_or(0));
   auto record = ReadingRecord::take(host);
   if (record) out.faults = record->restore(host);
   // After the deadline the asker has gone, and may change functions itself.
-  while (!request.empty() && std::chrono::steady_clock::now() < until) {
+  while (!request.empty() && milliseconds_now() < until) {
     const auto address = PciAddress::parse(cut(request, '\n'));
     if (!address) continue;
     FunctionRegisters function{.address = *address, .registers = {}};

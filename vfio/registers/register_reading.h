@@ -44,7 +44,7 @@ RegisterReading read_registers(HostWriter& writer, std::span<const PciAddress> f
 bool has_unfinished_reading(const HostFs& host);
 
 /// The child's side, a HostLibrary of this name. The request has the deadline in
-/// milliseconds, and then an address a line.
+/// milliseconds of the steady clock, and then an address a line.
 inline constexpr std::string_view kRegisterLibrary = "registers";
 std::string answer_register_call(const HostFs& host, std::string_view request);
 
