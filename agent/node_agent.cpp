@@ -331,7 +331,7 @@ class NodeAgent::Impl {
     const auto& kata = host.kata_written;
     const bool kata_is_open =
         host.kata.applying || (kata && kata->permitted && host.kata.generation != kata->generation);
-    // With a rollout lease the result matters to the cluster, even if hostd has yet to begin.
+    // The result matters to the cluster if there is a rollout lease, even if hostd has yet to begin.
     const bool is_at_work = host_is_changing(host) || (has_lease && (!has_answered(host) || kata_is_open));
     const Moment late = leave_by_ - kLastWord;
     if (is_at_work && observer_.hostd_runs() && timers_.now() < late) return queue_.requeue(late);

@@ -153,7 +153,7 @@ struct GpuWarning {
   const char* event = nullptr;
   std::string text;
 };
-/// Of each GPU that hostd keeps back, since it could not sanitize it, and of each one that NVIDIA's CC
+/// Warnings of GPUs that hostd keeps back, since it could not sanitize them, and of GPUs that NVIDIA's CC
 /// manager resets in use.
 std::vector<GpuWarning> gpu_warnings(const policy::NodeObject& node, const HostSide& host);
 

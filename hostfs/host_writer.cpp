@@ -266,7 +266,7 @@ Result<> SpawningWriter::write_in_order(std::span<const AttributeWrite> writes,
   if (!child) return fail(std::move(child).error());
   Result<> written;
   for (std::size_t first = 0; first < writes.size() && written;) {
-    // One request has as many writes as fit, and at least one.
+    // A request has as many writes as fit, and at least one.
     std::string request = act_request(ActKind::batch, {});
     std::size_t count = 0;
     for (const AttributeWrite& write : writes.subspan(first)) {

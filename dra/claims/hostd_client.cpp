@@ -37,7 +37,7 @@ Result<std::unique_ptr<HostdCall>> HostdCall::connect(EventLoop& loop, const Hos
     return fail(std::move(error));
   }
 
-  // By the folder's descriptor, so that a long path does no harm.
+  // The folder's descriptor names the socket, so that a long path does no harm.
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   const std::string path = fmt::format("/proc/self/fd/{}/{}", folder->get(), socket.filename().string());

@@ -139,7 +139,7 @@ class Scanner::Round {
             address.text(),
             "a virtual function on vfio-pci: whole GPUs are advertised, and vGPUs by their types");
       const bool kubevirt = is_for_kubevirt(inventory_, function, rules_);
-      // As in NVIDIA's plugin for Kata: accelerators, and those on request (NVSwitches).
+      // NVIDIA's plugin for Kata has the same: accelerators, and those on request (NVSwitches).
       const bool kata = rules_.kata && !rules_.accelerators.is_of_another_vendor(function) &&
                         rules_.accelerators.match_by_name(function);
       if (!kubevirt && !kata) {
