@@ -34,7 +34,7 @@ WantedMode mode_of(const std::vector<KnobValue>& knobs) {
   return value_of(knobs, knob::kDevtools) == 1 ? WantedMode::devtools : WantedMode::on;
 }
 
-/// One device during a change.
+/// A device during a change.
 class Device {
  public:
   Device(ModeBoard& board, const PciAddress& address) : board_(board), outcome_{.address = address} {}
@@ -50,17 +50,19 @@ class Device {
     outcome_.before = outcome_.after;
     before_ = {.address = address(), .ids = board_.ids(address()), .wanted = mode, .mode = outcome_.before};
 
-    wanted_ = knobs_of(chip_->family, mode);
+    wanted_ = knobs_of(chip_.family, mode);
     if (wanted_.empty())
       return fail(Errc::unsupported,
-                  fmt::format("its chip {} has no mode '{}'", chip_->name, word_for(kWantedModes, mode)));
+                  fmt::format("its chip {} has no mode '{}'", chip_.name, word_for(kWantedModes, mode)));
     auto fsp = open_fsp();
     if (!fsp) return fail(std::move(fsp).error());
     for (const KnobValue& wanted : wanted_) {
-      const auto value = read_knob(**fsp, wanted.knob);
-      if (!value) return fail(value.error());
-      if (*value) {
-        before_.knobs.push_back({.knob = wanted.knob, .value = **value});
+      const auto read = read_knob(**fsp, wanted.knob);
+      silent_ = !read && read.error().code == Errc::unreachable;
+      if (!read) return fail(read.error());
+      const std::optional<std::uint32_t> value = *read;
+      if (value) {
+        before_.knobs.push_back({.knob = wanted.knob, .value = *value});
       } else if (wanted.value != 0) {
         return fail(Errc::unsupported, fmt::format("its firmware has no mode '{}' (it does not know knob {})",
                                                    word_for(kWantedModes, mode), wanted.knob));
@@ -123,9 +125,10 @@ class Device {
       unreachable = registers ? std::nullopt : std::optional(registers.error());
       if (unreachable) return unreachable->code != std::errc::resource_unavailable_try_again;
       registers_ = *registers;
-      chip_ = board_.chip(address());
-      if (!chip_) chip_ = switch_chip(registers_->read32(0));
-      facts = chip_ ? read_register_facts(*registers_, *chip_) : read_switch_facts(*registers_);
+      auto chip = board_.chip(address());
+      if (!chip) chip = switch_chip(registers_->read32(0));
+      chip_ = chip.value_or(Chip());
+      facts = chip ? read_register_facts(*registers_, *chip) : read_switch_facts(*registers_);
       return facts.problem.empty() && facts.booted.value_or(false) && !facts.mode().empty();
     };
     const auto chip = board_.chip(address());
@@ -146,7 +149,7 @@ class Device {
 
   Result<std::unique_ptr<Fsp>> open_fsp() {
     if (std::exchange(silent_, false)) board_.clock().sleep(kLateAnswer);
-    auto fsp = make_fsp(*registers_, chip_->family, board_.clock());
+    auto fsp = make_fsp(*registers_, chip_.family, board_.clock());
     if (auto started = fsp->start(); !started) return fail(std::move(started).error());
     return fsp;
   }
@@ -157,9 +160,9 @@ class Device {
     if (!fsp) return fail(std::move(fsp).error());
     for (const KnobValue& value : values) {
       const auto now = read_knob(**fsp, value.knob);
-      const auto written = !now                  ? Result<>(fail(now.error()))
-                           : *now == value.value ? Result<>()
-                                                 : write_knob(**fsp, value);
+      auto written = !now                  ? Result<>(fail(now.error()))
+                     : *now == value.value ? Result<>()
+                                           : write_knob(**fsp, value);
       silent_ = !written && written.error().code == Errc::unreachable;
       if (!written) return written;
     }
@@ -170,7 +173,7 @@ class Device {
   DeviceOutcome outcome_;
   RecordedDevice before_;
   std::vector<KnobValue> wanted_;
-  std::optional<Chip> chip_;
+  Chip chip_;  ///< once read_mode() has succeeded
   Registers* registers_ = nullptr;
   bool silent_ = false;  ///< its last message had no answer in time
 };

@@ -82,7 +82,7 @@ struct ModeOutcome {
 };
 
 /// Gives every device the mode. Never fails: the outcome says what failed.
-ModeOutcome change_modes(ModeBoard& board, const std::vector<PciAddress>& devices, WantedMode mode);
+ModeOutcome change_modes(ModeBoard& board, const std::vector<PciAddress>& addresses, WantedMode mode);
 
 /// Undoes an interrupted change of devices of the board. A change that had come to its end on each of them is
 /// kept. Devices that are `unknown` afterwards stay recorded.

@@ -84,9 +84,10 @@ Result<> write_knob(Fsp& fsp, const KnobValue& value) {
   }
   const auto now = read_knob(fsp, value.knob);
   if (!now) return fail(Error(now.error()).during(what));
-  if (*now == value.value) return {};
-  return fail(Errc::failed, *now ? fmt::format("{}: it still reads {}", what, **now)
-                                 : fmt::format("{}: the firmware no longer knows it", what));
+  const std::optional<std::uint32_t> found = *now;
+  if (found == value.value) return {};
+  return fail(Errc::failed, found ? fmt::format("{}: it still reads {}", what, *found)
+                                  : fmt::format("{}: the firmware no longer knows it", what));
 }
 
 }  // namespace ferry::vfio

@@ -137,7 +137,8 @@ class KernelBoard final : public ModeBoard, public PollClock {
   // ABI: sysfs `reset` and, since Linux 5.15, `reset_method`: drivers/pci/pci-sysfs.c.
   Result<> expect_reset(const PciAddress& device) override {
     const auto path = sysfs_path(device);
-    if (host_.exists(path / "reset") && host_.read_attribute(path / "reset_method").value_or("reset") != "")
+    if (host_.exists(path / "reset") &&
+        !host_.read_attribute(path / "reset_method").value_or("reset").empty())
       return {};
     return fail(Errc::unsupported, "the kernel knows no method to reset it");
   }
@@ -183,7 +184,7 @@ class KernelBoard final : public ModeBoard, public PollClock {
   std::map<PciAddress, Held> devices_;
 };
 
-// Of no device: there is no file.
+// The record has no device if there is no file.
 Result<ModeRecord> load_record(const HostFs& host) {
   const auto text = host.read_file(kModeRecordFile);
   if (!text && is_gone(text.error())) return ModeRecord();
