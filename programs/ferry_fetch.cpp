@@ -33,8 +33,9 @@ namespace {
 bool confine_ourselves() {
   // Without its parent, ferry-fetch would hold the lock and work for no caller.
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return false;
-  // Skopeo's user has to pass the folders that this process makes.
-  ::umask(022);
+  // Root runs skopeo as another user, which has to pass the folders that this process makes. An agent of
+  // another user leaves them to its group: hostd removes them as a member of it.
+  ::umask(::geteuid() == 0 ? S_IWGRP | S_IWOTH : S_IWOTH);
   // Credentials are in this process's memory.
   constexpr rlimit kNoCore{.rlim_cur = 0, .rlim_max = 0};
   if (::setrlimit(RLIMIT_CORE, &kNoCore) != 0) return false;

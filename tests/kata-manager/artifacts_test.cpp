@@ -5,7 +5,9 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <fcntl.h>
+#include <filesystem>
 #include <poll.h>
 #include <string>
 #include <sys/stat.h>
@@ -47,6 +49,32 @@ TEST_F(Artifacts, ComeByAnotherProgram) {
   EXPECT_EQ(artifact.files.size(), 2U);
   EXPECT_EQ(seen("guest.img"), "guest");
   EXPECT_FALSE(must(ferry::kata::fetch(host, request, kProgram)).changed);
+}
+
+// hostd has no right over another user's files but that of their group.
+TEST_F(Artifacts, OfAnotherUserCanBeRemovedByItsGroup) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const auto copy = scratch.path() / "ferry-fetch";
+  std::filesystem::copy_file(kProgram, copy);
+  scratch.file("as-agent", "#!/bin/sh\nexec /usr/bin/setpriv --reuid=64711 --regid=64711 --clear-groups " +
+                               copy.string());
+  std::filesystem::permissions(scratch.path() / "as-agent", std::filesystem::perms::owner_all);
+  ASSERT_EQ(::chown(scratch.path().c_str(), 64711, 64711), 0);
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(scratch.path()))
+    ASSERT_EQ(::lchown(entry.path().c_str(), 64711, 64711), 0);
+
+  registry.image(layers());
+  must(ferry::kata::fetch(host, request, scratch.path() / "as-agent"));
+  std::size_t folders = 0;
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(scratch.path() / "opt/artifacts/.ferry")) {
+    if (!entry.is_directory()) continue;
+    ++folders;
+    EXPECT_TRUE((entry.status().permissions() & std::filesystem::perms::group_write) !=
+                std::filesystem::perms::none)
+        << entry.path();
+  }
+  EXPECT_GE(folders, 2U) << "the class's and the version's";
 }
 
 TEST_F(Artifacts, AreComparedWithWhatTheirFetchHasRecorded) {
