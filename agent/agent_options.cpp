@@ -95,6 +95,11 @@ AgentOptionList::AgentOptionList(CLI::App& app, AgentProgramOptions& options) {
           "declare that no GPU of the node is in confidential mode: the feature labels then have "
           "nvidia.com/cc.ready.state=false on Hopper and newer, too"))
       ->needs(features);
+  CLI::Option* const cc_mode = for_any_mode_.emplace_back(app.add_flag(
+      "--set-cc-mode", options.sets_cc_mode,
+      "pass on the confidential mode that the label nvidia.com/cc.mode asks for; hostd needs the "
+      "same option"));
+  among->excludes(cc_mode);
   of_server("--feature-owner", options.feature_owner, "NAME",
             "for nfd: the ConfigMap in --namespace that owns the NodeFeature object, which is deleted "
             "together with it; the default is the Node")

@@ -39,6 +39,7 @@ struct AgentProgramOptions {
   std::string drain_timeout = "10m";    ///< as written on the command line
   std::string feature_labels = "none";  ///< word of a FeatureWay
   bool not_confidential = false;        ///< feature_labels()
+  bool sets_cc_mode = false;            ///< AgentSettings::sets_cc_mode
   std::string feature_owner;            ///< AgentSettings::feature_owner
   std::string kata_classes;             ///< "NAMESPACE/NAME", or "NAME" in `space`; empty: none
   std::filesystem::path pull_secrets;   ///< PullCredentials::secrets; empty: no folder

@@ -34,6 +34,7 @@ struct AgentSettings {
   /// effect with among_others, whose Role does not permit it.
   std::optional<std::chrono::seconds> drain_timeout = {};
   bool not_confidential = false;           ///< feature_labels()
+  bool sets_cc_mode = false;               ///< hostd gets the mode that the label nvidia.com/cc.mode asks for
   FeatureWay features = FeatureWay::none;  ///< labels that a former agent set in another way are removed
   std::string feature_owner = {};  ///< the ConfigMap in `space` that owns the NodeFeature; empty: the Node
   /// ConfigMap with Kata's classes, and its namespace. Empty: the agent does not manage Kata's runtimes.

@@ -181,6 +181,7 @@ class NodeAgent::Impl {
     if (!settings_.among_others) snapshot.drain = observe_drain(node, snapshot.node);
     snapshot.features = settings_.features;
     snapshot.not_confidential = settings_.not_confidential;
+    snapshot.sets_cc_mode = settings_.sets_cc_mode;
     if (memory_.change.waits_since) snapshot.paused = seconds_since(*memory_.change.waits_since);
     snapshot.memory = memory_;
     return snapshot;

@@ -18,6 +18,8 @@
 #include "agent/rollout/rollout.h"
 #include "api/labels.h"
 #include "common/generation.h"
+#include "common/text/words.h"
+#include "vfio/confidential/mode_knobs.h"
 
 namespace ferry::agent {
 namespace {
@@ -36,6 +38,26 @@ DesiredState desired_state_for(const NodeSnapshot& snapshot, const std::vector<O
   desired_state.reason = standby_because(owners);
   desired_state.of_vgpu_config = false;  // the other program reports its state
   return desired_state;
+}
+
+/// Takes the confidential mode that the Node's label asks for, on a node with a policy.
+void take_cc_mode(const NodeSnapshot& snapshot, DesiredState& desired_state) {
+  const std::string word = value_of(snapshot.node.labels, api::kCcModeLabel);
+  if (!snapshot.sets_cc_mode || word.empty() || desired_state.kind != DesiredState::Kind::policy) return;
+  const auto mode = value_for(vfio::kWantedModes, word);
+  std::string why;
+  if (has_cc_manager(snapshot.node.labels)) {
+    why = "NVIDIA's CC manager sets the mode of this node";
+  } else if (mode == vfio::WantedMode::ppcie) {
+    why = "it concerns a whole board: set it on the host by `ferry cc set ppcie`";
+  } else if (!mode) {
+    why = "the modes are on, off and devtools";
+  } else {
+    desired_state.cc_mode = mode;
+    return;
+  }
+  desired_state.warnings.push_back(
+      fmt::format("Ferry leaves label {}={} alone: {}", api::kCcModeLabel, word, why));
 }
 
 /// True if all GPUs are in the desired mode already. Only a policy with an item for all GPUs, and without
@@ -240,8 +262,9 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
     result.remove_desired_file = sure && host.written.has_value();
     return;
   }
-  if (is_written(result.desired_state, host)) return;
-  if (!result.rollout.may_begin) {
+  const bool is_known = is_written(result.desired_state, host);
+  if (is_known && host.written->cc_mode == result.desired_state.cc_mode) return;
+  if (!is_known && !result.rollout.may_begin) {
     result.waits_for = result.rollout.waits_for;
     return;
   }
@@ -261,6 +284,7 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
   const std::uint64_t seen = host.status ? host.status->desired_generation().value_or(0) : 0;
   result.desired_file =
       file_of(result.desired_state.desired_policy, next_generation(std::max(written, seen)));
+  result.desired_file->cc_mode = result.desired_state.cc_mode;
 }
 
 void plan_features(const NodeSnapshot& snapshot, LabelChanges& labels, LabelChanges& annotations,
@@ -392,6 +416,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
   const NodeRefusals& refusals = snapshot.memory.patch.refusals;
   ReconcileResult result;
   result.desired_state = desired_state_for(snapshot, owners);
+  take_cc_mode(snapshot, result.desired_state);
 
   const DrainNeed need = snapshot.drain ? drain_need(snapshot.node, result.desired_state, snapshot.host,
                                                      *snapshot.drain, pods_of_operands(snapshot))

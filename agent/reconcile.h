@@ -50,6 +50,7 @@ struct NodeSnapshot {
   std::optional<Moment> kata_given_up_at = {};
   FeatureWay features = FeatureWay::none;
   bool not_confidential = false;   ///< feature_labels()
+  bool sets_cc_mode = false;       ///< AgentSettings::sets_cc_mode
   std::chrono::seconds paused{0};  ///< time since ReconcileResult::awaits_operands
   AgentMemory memory = {};
   Moment now = {};

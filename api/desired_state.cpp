@@ -23,6 +23,7 @@ constexpr const char* kPolicy = "policy";
 constexpr const char* kConfig = "config";
 constexpr const char* kFile = "file";
 constexpr const char* kSource = "source";
+constexpr const char* kCcMode = "cc_mode";
 
 /// Reads parts of the document; errors name the key.
 class Reader : public ConfigReader {
@@ -108,7 +109,8 @@ Result<DesiredFile> read_desired_file(const ConfigText& source) {
   if (root->kind != Kind::map)
     return reader.refuse(*root, "", "expected an object, found " + root->described(),
                          R"(as {"version": 2, "policy": "NAME", "file": "/etc/ferry/policy.yaml"})");
-  if (auto known = reader.check_keys(*root, "", {kVersion, kGeneration, kPolicy, kConfig, kFile, kSource});
+  if (auto known =
+          reader.check_keys(*root, "", {kVersion, kGeneration, kPolicy, kConfig, kFile, kSource, kCcMode});
       !known)
     return fail(std::move(known).error());
   if (auto version = reader.check_version(); !version) return fail(std::move(version).error());
@@ -123,6 +125,12 @@ Result<DesiredFile> read_desired_file(const ConfigText& source) {
     if (!text) return fail(std::move(text).error());
     out.source = std::move(*text);
   }
+  if (const ConfigNode* node = reader.value(kCcMode); node != nullptr) {
+    out.cc_mode = node->is_string() ? value_for(vfio::kWantedModes, node->text) : std::nullopt;
+    if (!out.cc_mode || out.cc_mode == vfio::WantedMode::ppcie)
+      return reader.refuse(*node, kCcMode, "expected off, on or devtools, found " + node->described(),
+                           "`ferry cc set ppcie` sets protected PCIe");
+  }
   return out;
 }
 
@@ -133,6 +141,7 @@ std::string desired_file_text(const DesiredFile& desired) {
   if (desired.file.empty()) file[kConfig] = desired.config.text;
   if (!desired.file.empty()) file[kFile] = desired.file.string();
   if (!desired.source.empty()) file[kSource] = desired.source;
+  if (desired.cc_mode) file[kCcMode] = word_for(vfio::kWantedModes, *desired.cc_mode);
   return json_text(file);
 }
 

@@ -6,9 +6,11 @@
 //   {"version": 2, "generation": 12, "policy": "NAME",
 //    "config": "version: v2\npolicies: ...",       the text of a policy file (v2) or vGPU profile (v1), or
 //    "file": "/etc/ferry/policy.yaml",             the path of one, below the host's /etc/ferry
-//    "source": "label gpu-ferry.io/policy=NAME"}
+//    "source": "label gpu-ferry.io/policy=NAME",
+//    "cc_mode": "on"}                              or "off" or "devtools"
 //
-// `generation` and `source` are optional. The reader is strict: unknown and repeated keys are errors.
+// `generation`, `source` and `cc_mode` are optional. The reader is strict: unknown and repeated keys are
+// errors.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 
 #include "common/config/config_tree.h"
 #include "common/result.h"
+#include "vfio/confidential/mode_knobs.h"
 
 namespace ferry::api {
 
@@ -27,6 +30,8 @@ struct DesiredFile {
   ConfigText config = {};                   ///< the configuration itself
   std::filesystem::path file = {};          ///< or the absolute path of its file on the host; empty: `config`
   std::string source = {};                  ///< the source of the desired state, for people; empty: not given
+  /// The confidential mode of the GPUs. Never ppcie. Absent: it stays as it is.
+  std::optional<vfio::WantedMode> cc_mode = {};
   bool operator==(const DesiredFile&) const = default;
 };
 

@@ -39,6 +39,10 @@ inline constexpr const char* kRolloutLeaseLabel = "gpu-ferry.io/rollout-lease";
 inline constexpr const char* kLeaseConfiguration = "gpu-ferry.io/configuration";
 /// An annotation of such a Lease: the policy of that configuration, for people.
 inline constexpr const char* kLeasePolicy = "gpu-ferry.io/policy";
+/// "on", "off", "devtools" or "ppcie": the confidential mode that a person asks for.
+inline constexpr const char* kCcModeLabel = "nvidia.com/cc.mode";
+/// The mode that NVIDIA's CC manager has reached, or "failed"; without it the agent's feature label.
+inline constexpr const char* kCcModeStateLabel = "nvidia.com/cc.mode.state";
 /// "true", "false": the result of NVIDIA's CC manager, which sets it on the nodes where it runs.
 inline constexpr const char* kCcReadyLabel = "nvidia.com/cc.ready.state";
 /// "true": the agent has cordoned the node, which was schedulable before.

@@ -20,6 +20,7 @@
 #include "host/sanitize/gpu_history.h"
 #include "mdev/gpu_management.h"
 #include "policy/policy.h"
+#include "vfio/confidential/mode_knobs.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/use_probe.h"
 
@@ -125,8 +126,11 @@ struct SanitizeMemory {
   std::map<vfio::PciAddress, GpuHistory> gpus;  ///< without their events
   /// GPUs that a program had open when they were to be reset. They are not tried again before.
   std::map<vfio::PciAddress, Moment> not_before;
-  std::optional<Moment> again;  ///< time of the next look without an event
-  std::string fault = {};       ///< why the record could not be read last; logged once
+  std::optional<Moment> again;                ///< time of the next look without an event
+  std::optional<vfio::WantedMode> mode = {};  ///< the desired confidential mode; absent: it stays
+  /// GPUs that were to get this mode, with their binding then. They are not tried again under it.
+  std::map<vfio::PciAddress, std::uint64_t> mode_tried = {};
+  std::string fault = {};  ///< why the record could not be read last; logged once
 };
 
 /// Without the events. With the policy off no GPU counts.

@@ -118,6 +118,7 @@ void NodeKeeper::remember_vgpus(const ScannedNode& node) {
 Round NodeKeeper::keep_without_desired_state() {
   policy_.reset();
   memory_.sanitize.policy = policy::Sanitize::off;
+  memory_.sanitize.mode.reset();
   const auto report = [this](const Error& error) {
     return report_obstacle(std::nullopt, {.error = error, .ends_unavailability = true});
   };
@@ -154,8 +155,7 @@ void NodeKeeper::heed_plugin() {
 
 Round NodeKeeper::keep_desired_state(DesiredState desired) {
   heed_plugin();
-  policy_ = desired.policy;
-  memory_.sanitize.policy = desired.policy.sanitize;
+  remember_desired(desired);
   RoundSnapshot snapshot;
   snapshot.desired = api::DesiredMark{
       .generation = desired.file.generation, .policy = desired.policy.name, .source = desired.file.source};

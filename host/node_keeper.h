@@ -90,6 +90,10 @@ struct KeeperSettings {
   /// once.
   std::function<void(std::function<void()> job)> beside = [](const std::function<void()>& job) { job(); };
   Sanitizer sanitize = default_sanitizer();
+  /// Sets the confidential mode that the desired state asks for, on GPUs between two users. Such a node
+  /// sanitizes its GPUs at least as with the policy best_effort.
+  bool sets_cc_mode = false;
+  ModeSetter set_mode = default_mode_setter();
   /// A change may take minutes, so a round's requeue time counts from its end.
   std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now;
 };
@@ -193,7 +197,11 @@ class NodeKeeper : Pinned {
                       const GpusWithClaims& claims);
   /// A hot reset of one GPU concerns its whole group, so the GPUs of a group follow each other.
   using GpusByGroup = std::map<std::optional<std::uint32_t>, std::vector<vfio::PciAddress>>;
-  void start_sanitizing(const GpusByGroup& waiting);
+  void start_sanitizing(const GpusByGroup& waiting, const std::set<vfio::PciAddress>& wrong_modes);
+  /// Takes the policy and the confidential mode of the desired state.
+  void remember_desired(const DesiredState& desired);
+  /// Why its mode is to be changed now; empty: it is right, or was tried.
+  std::string wrong_mode_of(const api::AcceleratorStatus& gpu) const;
 
   // Claims (node_claims.cpp).
 

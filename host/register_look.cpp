@@ -35,10 +35,10 @@ api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding
 }  // namespace
 
 std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
-                                             bool confidential) {
+                                             bool is_needed) {
   std::vector<vfio::PciAddress> out;
   if (which == policy::ReadRegisters::off) return out;
-  if (which == policy::ReadRegisters::automatic && !confidential) return out;
+  if (which == policy::ReadRegisters::automatic && !is_needed) return out;
   for (const api::AcceleratorStatus& gpu : status.accelerators)
     if (gpu.id.starts_with("10de:") && gpu.driver.value_or("vfio-pci") == "vfio-pci")
       out.push_back(gpu.address);
@@ -101,7 +101,8 @@ void NodeKeeper::look_at_registers() {
   // A reset needs the readings itself, and a round follows it.
   if (!published || published->phase == api::NodePhase::applying || sanitize_runs_->any()) return;
   const auto which = policy_ ? policy_->registers : policy::ReadRegisters::automatic;
-  const auto wanted = with_registers(*published, which, settings_.has_confidential_class());
+  const bool is_needed = memory_.sanitize.mode || settings_.has_confidential_class();
+  const auto wanted = with_registers(*published, which, is_needed);
   if (wanted.empty() && memory_.registers.entries.empty() && !vfio::has_unfinished_reading(host_)) return;
   const auto context = make_context_(uses_);
   if (!context || context->rebind_context.writer == nullptr) return;

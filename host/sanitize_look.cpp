@@ -101,6 +101,23 @@ void NodeKeeper::take_up_policy(GpuHistories& histories) {
   }
 }
 
+void NodeKeeper::remember_desired(const DesiredState& desired) {
+  policy_ = desired.policy;
+  auto& memory = memory_.sanitize;
+  memory.policy = desired.policy.sanitize;
+  const auto mode = settings_.sets_cc_mode ? desired.file.cc_mode : std::nullopt;
+  if (mode && memory.policy == policy::Sanitize::off) memory.policy = policy::Sanitize::best_effort;
+  if (std::exchange(memory.mode, mode) != mode) memory.mode_tried.clear();
+}
+
+std::string NodeKeeper::wrong_mode_of(const api::AcceleratorStatus& gpu) const {
+  const auto& memory = memory_.sanitize;
+  if (!memory.mode) return {};
+  const auto tried = memory.mode_tried.find(gpu.address);
+  if (tried != memory.mode_tried.end() && tried->second == vfio::binding_of(host_, gpu.address)) return {};
+  return wrong_mode(gpu, *memory.mode);
+}
+
 std::string NodeKeeper::user_of(const api::AcceleratorStatus& gpu, const ListedGpu& listed,
                                 const GpusWithClaims& claims) {
   auto& memory = memory_.sanitize;
@@ -134,7 +151,16 @@ void NodeKeeper::look_at_sanitizing() {
   const std::uint64_t now = seconds_now();
   for (const auto& [address, run] : sanitize_runs_->take()) {
     if (GpuHistory* const gpu = next.find(address)) finish(*gpu, run, next.policy, now);
-    if (run.result.in_use) memory.not_before[address] = settings_.now() + kUnknownUserPause;
+    if (run.result.in_use) {
+      memory.not_before[address] = settings_.now() + kUnknownUserPause;
+      continue;
+    }
+    const std::uint64_t binding = vfio::binding_of(host_, address);
+    if (run.mode && run.mode == memory.mode) memory.mode_tried[address] = binding;
+    const auto read = memory_.registers.entries.find(address);
+    if (run.result.registers && read != memory_.registers.entries.end())
+      read->second = {.read = settings_.now(),
+                      .registers = {.facts = *run.result.registers, .read_at = now, .binding = binding}};
   }
   const auto request = read_sanitize_request(host_);
   GpuHistory* const asked = request ? next.find(request->gpu) : nullptr;
@@ -143,16 +169,20 @@ void NodeKeeper::look_at_sanitizing() {
   const bool plugin_serves = plugin_runs(host_, settings_.plugin_liveness);
   const std::string boot = boot_id(host_).value_or("");
   GpusByGroup waiting;
+  std::set<vfio::PciAddress> wrong_modes;
   for (const api::AcceleratorStatus& gpu : published->accelerators) {
     if (next.policy == policy::Sanitize::off || !is_sanitized(gpu)) continue;
     const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()));
     GpuHistory& history = next.of(gpu.address, gpu.id);
+    const std::string wrong = wrong_mode_of(gpu);
+    if (!wrong.empty()) wrong_modes.insert(gpu.address);
     follow(history,
            {.user = user_of(gpu, listed, *claims),
             .used_since = listed.used_since,
             .boot_id = boot,
             .binding = vfio::binding_of(host_, gpu.address),
-            .is_asked = request && request->gpu == gpu.address && !request->accepts},
+            .is_asked = request && request->gpu == gpu.address && !request->accepts,
+            .wrong_mode = wrong},
            now);
     // The kubelet may allocate a device for as long as it has read that it is Healthy.
     const bool may_be_allocated = plugin_serves && (!listing || listed.may_be_allocated);
@@ -181,22 +211,30 @@ void NodeKeeper::look_at_sanitizing() {
   remember(next, memory);
   if (auto written = status_.publish_again(*published); !written)
     spdlog::error("{}", written.error().message);
-  start_sanitizing(waiting);
+  start_sanitizing(waiting, wrong_modes);
   if (sanitize_runs_->any_ended()) look_at_sanitizing();
 }
 
-void NodeKeeper::start_sanitizing(const GpusByGroup& waiting) {
+void NodeKeeper::start_sanitizing(const GpusByGroup& waiting, const std::set<vfio::PciAddress>& wrong_modes) {
   if (waiting.empty()) return;
   const auto context = make_context_(uses_);
   if (!context || context->rebind_context.writer == nullptr) return;
   for (const auto& [group, gpus] : waiting) {
-    std::vector<vfio::PciAddress> due;
+    std::map<vfio::PciAddress, std::optional<vfio::WantedMode>> due;  // with the mode that they get before
     for (const vfio::PciAddress& gpu : gpus)
-      if (sanitize_runs_->begin(gpu)) due.push_back(gpu);
+      if (sanitize_runs_->begin(gpu))
+        due.emplace(gpu, wrong_modes.contains(gpu) ? memory_.sanitize.mode : std::nullopt);
     if (due.empty()) continue;
-    settings_.beside([runs = sanitize_runs_, &host = std::as_const(host_), sanitize = settings_.sanitize,
-                      writer = context->rebind_context.writer, due = std::move(due)] {
-      for (const vfio::PciAddress& gpu : due) runs->end(gpu, run_sanitizer(sanitize, *writer, host, gpu));
+    settings_.beside([runs = sanitize_runs_, &host = host_, sanitize = settings_.sanitize,
+                      set_mode = settings_.set_mode, writer = context->rebind_context.writer,
+                      due = std::move(due)] {
+      for (const auto& [gpu, mode] : due) {
+        const std::string fault = mode ? set_mode(*writer, host, gpu, *mode) : std::string();
+        SanitizeRun run = run_sanitizer(sanitize, *writer, host, gpu);
+        run.mode = mode;
+        if (!fault.empty() && run.result.is_reset()) run.result.unproven = "its mode was not set: " + fault;
+        runs->end(gpu, std::move(run));
+      }
     });
   }
 }

@@ -95,6 +95,7 @@ Result<AgentSettings> settings_of(const AgentProgramOptions& command, std::chron
       .most_changing = command.among_others ? 0 : command.max_unavailable,
       .drain_timeout = command.drain ? std::optional(drain_timeout) : std::nullopt,
       .not_confidential = command.not_confidential,
+      .sets_cc_mode = command.sets_cc_mode,
       .features = parse_feature_way(command.feature_labels).value_or(FeatureWay::none),
       .feature_owner = command.feature_owner,
       .kata_classes = has_space ? command.kata_classes.substr(slash + 1) : command.kata_classes,

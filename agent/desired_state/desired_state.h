@@ -24,6 +24,7 @@
 #include "common/result.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy.h"
+#include "vfio/confidential/mode_knobs.h"
 #include "vfio/quiesce/release.h"
 
 namespace ferry::agent {
@@ -66,10 +67,11 @@ struct DesiredState {
     invalid,  ///< the desired state is not possible: the host stays as it is
   };
   Kind kind = Kind::nothing;
-  DesiredPolicy desired_policy;  ///< of Kind::policy
-  Error error;                   ///< of Kind::invalid
-  std::string reason;            ///< of Kind::nothing and standby
-  bool of_vgpu_config = false;   ///< a vGPU configuration is desired, possible or not
+  DesiredPolicy desired_policy;             ///< of Kind::policy
+  Error error;                              ///< of Kind::invalid
+  std::string reason;                       ///< of Kind::nothing and standby
+  bool of_vgpu_config = false;              ///< a vGPU configuration is desired, possible or not
+  std::optional<vfio::WantedMode> cc_mode;  ///< api::DesiredFile::cc_mode
   /// Requests that do not count, each as a sentence.
   std::vector<std::string> warnings;
 };

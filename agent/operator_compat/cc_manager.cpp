@@ -2,12 +2,11 @@
 #include "agent/operator_compat/cc_manager.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cstdint>
 #include <string_view>
 
 #include <fmt/format.h>
 
+#include "api/labels.h"
 #include "vfio/judgement/finding.h"
 #include "vfio/registers/chip.h"
 
@@ -15,16 +14,6 @@ namespace ferry::agent {
 namespace {
 
 constexpr const char* kDeployed = "nvidia.com/gpu.deploy.cc-manager";
-constexpr const char* kWanted = "nvidia.com/cc.mode";
-constexpr const char* kReached = "nvidia.com/cc.mode.state";
-
-bool has_modes(const api::AcceleratorStatus& gpu) {
-  constexpr std::string_view kNvidia = "10de:";
-  std::uint16_t device = 0;
-  if (!gpu.id.starts_with(kNvidia)) return false;
-  std::from_chars(gpu.id.data() + kNvidia.size(), gpu.id.data() + gpu.id.size(), device, 16);
-  return vfio::gpu_chip(device).has_value();
-}
 
 }  // namespace
 
@@ -35,11 +24,11 @@ bool has_cc_manager(const Labels& node) {
 
 std::vector<ResetInUse> resets_in_use(const Labels& node, const api::HostStatus& host) {
   std::vector<ResetInUse> out;
-  const std::string wanted = value_of(node, kWanted);
-  if (!has_cc_manager(node) || wanted.empty() || wanted == value_of(node, kReached)) return out;
+  const std::string wanted = value_of(node, api::kCcModeLabel);
+  if (!has_cc_manager(node) || wanted.empty() || wanted == value_of(node, api::kCcModeStateLabel)) return out;
   const std::string_view in_use = vfio::rule(vfio::RuleId::in_use).name;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    if (!has_modes(gpu) || !gpu.findings) continue;
+    if (!vfio::gpu_chip(gpu.id) || !gpu.findings) continue;
     const auto use = std::ranges::find_if(*gpu.findings, [&](const api::ReportedFinding& finding) {
       return finding.rule == in_use && finding.answer == vfio::Answer::yes;
     });
@@ -48,7 +37,7 @@ std::vector<ResetInUse> resets_in_use(const Labels& node, const api::HostStatus&
         {.gpu = gpu.address,
          .text = fmt::format("NVIDIA's CC manager is asked for the mode '{}' ({}) and resets {}, which is in "
                              "use: {}; set that label back, or end the use first",
-                             wanted, kWanted, gpu.address.text(), use->text)});
+                             wanted, api::kCcModeLabel, gpu.address.text(), use->text)});
   }
   return out;
 }

@@ -103,6 +103,9 @@ void CommandTree::add_hostd(CLI::App& app) {
     hostd->get_option(name)->needs(classes);
   hostd->add_flag("--validations", hostd_.validations,
                   "write the files in /run/nvidia/validations that pods of NVIDIA's gpu-operator wait for");
+  hostd->add_flag("--set-cc-mode", hostd_.sets_cc_mode,
+                  "set the confidential mode that the desired state asks for, on GPUs that no VM uses; not "
+                  "tried on hardware");
   hostd->add_flag("--lenient", hostd_.lenient,
                   "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
   add_value(*hostd, "--wanted FILE [/var/lib/ferry/desired.json]", hostd_.desired,

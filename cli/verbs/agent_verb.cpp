@@ -47,6 +47,7 @@ Result<agent::NodeSnapshot> snapshot_of(const AgentOptions& options) {
   snapshot.features =
       agent::parse_feature_way(options.program.feature_labels).value_or(agent::FeatureWay::none);
   snapshot.not_confidential = options.program.not_confidential;
+  snapshot.sets_cc_mode = options.program.sets_cc_mode;
   snapshot.others.pods = std::vector<agent::PodOnNode>();  // a single reconcile waits for no pods
   if (options.handed_over) {
     snapshot.others.daemon_sets = std::set<std::string>();

@@ -173,6 +173,7 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   settings.keeper.desired_file = options.desired.relative_path();
   settings.keeper.status_file = options.status_file.relative_path();
   settings.keeper.validations = options.validations;
+  settings.keeper.sets_cc_mode = options.sets_cc_mode;
   settings.keeper.has_confidential_class = [&session, last = false]() mutable {
     return last = has_confidential_class(*session.host).value_or(last);
   };

@@ -88,6 +88,7 @@ struct HostdOptions {
   std::filesystem::path status_file = std::string("/") + api::kStatusFile;
   bool lenient = false;                   ///< Reading::lenient, for NVIDIA's profiles
   bool validations = false;               ///< write the files in host/validation_files.h
+  bool sets_cc_mode = false;              ///< KeeperSettings::sets_cc_mode
   std::filesystem::path cri_socket = {};  ///< empty: it is unknown which Kata handlers are ready
   bool kata = false;  ///< also install the runtimes of the agent's class file (desired_classes.h)
   std::optional<unsigned> agent_group;  ///< an agent's that is not root (host/system/agent_folders.h)

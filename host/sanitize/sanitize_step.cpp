@@ -2,9 +2,16 @@
 #include "host/sanitize/sanitize_step.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "common/text/words.h"
+#include "hostfs/locks.h"
+#include "vfio/confidential/mode_setting.h"
+#include "vfio/registers/chip.h"
 
 namespace ferry::host {
 namespace {
@@ -18,7 +25,7 @@ std::string why_sanitized(const GpuHistory& gpu, const SanitizeFacts& facts) {
   if (!gpu.knows(facts.boot_id, facts.binding)) return "it was bound since, or its past is not known";
   if (gpu.status.state == SanitizeState::in_use || facts.used_since == gpu.status.count)
     return "its last use is over";
-  return {};
+  return facts.wrong_mode;
 }
 
 }  // namespace
@@ -46,6 +53,23 @@ Sanitizer default_sanitizer() {
   return [](HostWriter& writer, const HostFs& host, const vfio::PciAddress& gpu) {
     return vfio::sanitize(writer, host, gpu);
   };
+}
+
+ModeSetter default_mode_setter() {
+  return [](HostWriter& writer, HostFs& host, const vfio::PciAddress& gpu, vfio::WantedMode mode) {
+    constexpr auto kPatience = std::chrono::minutes(2);
+    const auto lock = NodeLock::take(host, kPatience);
+    if (!lock) return lock.error().message;
+    return vfio::set_modes(writer, host, std::array{gpu}, mode).problem;
+  };
+}
+
+std::string wrong_mode(const api::AcceleratorStatus& gpu, vfio::WantedMode desired) {
+  if (!gpu.registers || !vfio::gpu_chip(gpu.id)) return {};
+  const std::string_view now = gpu.registers->facts.mode();
+  const std::string_view word = word_for(vfio::kWantedModes, desired);
+  if (now.empty() || now == word || now == word_for(vfio::kWantedModes, vfio::WantedMode::ppcie)) return {};
+  return fmt::format("its mode is '{}', and '{}' is asked for", now, word);
 }
 
 std::uint64_t seconds_now() {

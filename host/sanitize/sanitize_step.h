@@ -12,11 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "api/host_status.h"
 #include "common/pinned.h"
 #include "host/sanitize/gpu_history.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "policy/policy.h"
+#include "vfio/confidential/mode_knobs.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/sanitize/sanitizing.h"
 
@@ -28,8 +30,9 @@ struct SanitizeFacts {
   /// api::AdvertisedDevice::used_since: a pod may have had it so shortly that no round has seen it.
   std::optional<std::uint64_t> used_since = {};
   std::string boot_id = {};
-  std::uint64_t binding = 0;  ///< vfio::binding_of(): under another one, other programs have had the GPU
-  bool is_asked = false;      ///< an administrator asks for it
+  std::uint64_t binding = 0;    ///< vfio::binding_of(): under another one, other programs have had the GPU
+  bool is_asked = false;        ///< an administrator asks for it
+  std::string wrong_mode = {};  ///< why its confidential mode is to be changed; empty: it is not
 };
 
 /// Follows the users of a GPU. A GPU without a user is to be sanitized if it had one since, or if its past is
@@ -40,6 +43,7 @@ void follow(GpuHistory& gpu, const SanitizeFacts& facts, std::uint64_t now);
 struct SanitizeRun {
   vfio::Sanitizing result;
   std::chrono::milliseconds took{0};
+  std::optional<vfio::WantedMode> mode = {};  ///< the confidential mode that it was to set before
 };
 
 /// vfio::sanitize(), or a test's stand-in.
@@ -48,6 +52,17 @@ using Sanitizer =
 SanitizeRun run_sanitizer(const Sanitizer& sanitize, HostWriter& writer, const HostFs& host,
                           const vfio::PciAddress& gpu);
 Sanitizer default_sanitizer();
+
+/// vfio::set_modes() for one GPU, or a test's stand-in. Returns why the GPU does not have the mode; empty: it
+/// has.
+using ModeSetter = std::function<std::string(HostWriter& writer, HostFs& host, const vfio::PciAddress& gpu,
+                                             vfio::WantedMode mode)>;
+/// Takes the node's lock, which orders the changes of several GPUs and `ferry cc set`.
+ModeSetter default_mode_setter();
+
+/// Why the confidential mode of a GPU is to be changed: its register shows another than the desired one.
+/// Empty: it is right, unknown, or that of a whole board, which no GPU leaves alone.
+std::string wrong_mode(const api::AcceleratorStatus& gpu, vfio::WantedMode desired);
 
 /// Seconds since 1970.
 std::uint64_t seconds_now();

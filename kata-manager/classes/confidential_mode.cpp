@@ -52,9 +52,6 @@ namespace {
 
 using State = ConfidentialMode::State;
 
-constexpr const char* kAskedFor = "nvidia.com/cc.mode";
-constexpr const char* kReached = "nvidia.com/cc.mode.state";
-
 constexpr Words<State, 5> kWritten = {{{"off", State::off},
                                        {"on", State::on},
                                        {"devtools", State::devtools},
@@ -80,14 +77,16 @@ ConfidentialMode ConfidentialMode::of_labels(const std::map<std::string, std::st
   ConfidentialMode out;
   out.of_a_node = true;
   if (const auto ready = labels.find(api::kCcReadyLabel); ready != labels.end()) out.ready = ready->second;
-  out.asked_for = value_of(labels, kAskedFor);
-  const std::string reached = value_of(labels, kReached);
+  out.asked_for = value_of(labels, api::kCcModeLabel);
+  const std::string reached = value_of(labels, api::kCcModeStateLabel);
   if (const auto known = confidential_state(reached)) {
     out.state = *known;
   } else if (reached.empty()) {
-    out.why_unknown = fmt::format("the node has no label {}, which NVIDIA's CC manager writes", kReached);
+    out.why_unknown =
+        fmt::format("the node has no label {}, which NVIDIA's CC manager writes", api::kCcModeStateLabel);
   } else {
-    out.why_unknown = fmt::format("the node's label {} is {}, which is no mode", kReached, reached);
+    out.why_unknown =
+        fmt::format("the node's label {} is {}, which is no mode", api::kCcModeStateLabel, reached);
   }
   return out;
 }
@@ -127,10 +126,10 @@ Result<> ConfidentialMode::admits(const KataClass& kata) const {
   return fail(
       Errc::unsupported,
       fmt::format("class {}: the mode of the GPUs for confidential computing is {}{}", kata.name, text(),
-                  by_registers.empty() ? fmt::format(" ({})", kReached) : ""),
+                  by_registers.empty() ? fmt::format(" ({})", api::kCcModeStateLabel) : ""),
       fmt::format("set the node's label {} to on, or ppcie for all GPUs of a board in one VM, and wait "
                   "until NVIDIA's CC manager has switched them; or leave the class to other nodes",
-                  kAskedFor));
+                  api::kCcModeLabel));
 }
 
 }  // namespace ferry::kata

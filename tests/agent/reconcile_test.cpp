@@ -333,6 +333,50 @@ TEST(Reconcile, IsCalmWhileTheSameIsAskedInOtherWords) {
       << "and nobody is paused: it is written";
 }
 
+TEST(Reconcile, PassesOnTheConfidentialModeOfTheLabel) {
+  NodeSnapshot snapshot = snapshot_of({{api::kPolicyLabel, "quarters"}, {kValidator, "true"}});
+  snapshot.host = answer(desired_state_for(snapshot), api::NodePhase::ready,
+                         {gpu(policy::Mode::vgpu, policy::Mode::vgpu)});
+  snapshot.node.labels[api::kStateLabel] = "ready";
+  snapshot.node.labels[api::kCcModeLabel] = "on";
+  EXPECT_FALSE(reconcile(snapshot).desired_file) << "without the option";
+
+  snapshot.sets_cc_mode = true;
+  ReconcileResult step = reconcile(snapshot);
+  ASSERT_TRUE(step.desired_file);
+  EXPECT_EQ(step.desired_file->cc_mode, vfio::WantedMode::on);
+  EXPECT_EQ(step.desired_file->generation, 8U);
+  EXPECT_THAT(step.labels, IsEmpty()) << "no operand is paused, since no driver changes";
+  snapshot.host.written = step.desired_file;
+  snapshot.host.status->desired->generation = 8;
+  EXPECT_FALSE(reconcile(snapshot).desired_file) << "it is written";
+
+  snapshot.node.labels.erase(api::kCcModeLabel);
+  step = reconcile(snapshot);
+  ASSERT_TRUE(step.desired_file);
+  EXPECT_EQ(step.desired_file->cc_mode, std::nullopt);
+}
+
+TEST(Reconcile, LeavesAConfidentialModeAloneThatItCannotSet) {
+  const auto warning_for = [](const std::string& word, bool has_manager) {
+    NodeSnapshot snapshot = snapshot_of({{api::kPolicyLabel, "quarters"}, {api::kCcModeLabel, word}});
+    if (has_manager) snapshot.node.labels["nvidia.com/gpu.deploy.cc-manager"] = "true";
+    snapshot.sets_cc_mode = true;
+    const ReconcileResult step = reconcile(snapshot);
+    EXPECT_FALSE(step.desired_state.cc_mode) << word;
+    return step.desired_state.warnings.empty() ? std::string() : step.desired_state.warnings.back();
+  };
+  EXPECT_EQ(warning_for("", false), "") << "an empty label counts as none";
+  EXPECT_EQ(
+      warning_for("ppcie", false),
+      "Ferry leaves label nvidia.com/cc.mode=ppcie alone: it concerns a whole board: set it on the host "
+      "by `ferry cc set ppcie`");
+  EXPECT_EQ(warning_for("On", false),
+            "Ferry leaves label nvidia.com/cc.mode=On alone: the modes are on, off and devtools");
+  EXPECT_EQ(warning_for("on", true),
+            "Ferry leaves label nvidia.com/cc.mode=on alone: NVIDIA's CC manager sets the mode of this node");
+}
+
 TEST(Reconcile, SaysWhatItPassesOverAndWhatItCannotPause) {
   const std::string longest(43, 'v');
   NodeSnapshot snapshot = snapshot_of({{policy::kVgpuConfigLabel, "render-mix"}, {kValidator, longest}});

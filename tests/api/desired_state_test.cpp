@@ -33,12 +33,14 @@ TEST(DesiredFile, ReadsBackWhatItWrites) {
   const DesiredFile desired{.generation = 3,
                             .policy = "no",
                             .config = ConfigText{.file = {}, .text = "a: \"b\"\n\tc\\"},
-                            .source = "label x=\xc3\xa4"};
+                            .source = "label x=\xc3\xa4",
+                            .cc_mode = vfio::WantedMode::devtools};
   const auto again = must(read(desired_file_text(desired)));
   EXPECT_EQ(again.generation, desired.generation);
   EXPECT_EQ(again.policy, "no");
   EXPECT_EQ(again.config.text, desired.config.text);
   EXPECT_EQ(again.source, desired.source);
+  EXPECT_EQ(again.cc_mode, desired.cc_mode);
 }
 
 TEST(DesiredFile, HasTheKeysInOneOrder) {
@@ -105,6 +107,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "generation: expected"},
         BadFile{R"({"version": 2, "policy": "a", "file": "/etc/ferry/a", "source": 1})",
                 "source: expected a string, found 1"},
+        BadFile{R"({"version": 2, "policy": "a", "file": "/etc/ferry/a", "cc_mode": "ppcie"})",
+                "cc_mode: expected off, on or devtools, found the string 'ppcie'"},
+        BadFile{R"({"version": 2, "policy": "a", "file": "/etc/ferry/a", "cc_mode": "On"})",
+                "cc_mode: expected off, on or devtools, found the string 'On'"},
+        BadFile{R"({"version": 2, "policy": "a", "file": "/etc/ferry/a", "cc_mode": true})",
+                "cc_mode: expected off, on or devtools, found"},
         BadFile{"{\"version\": 2,\n\"polcy\": \"a\", \"file\": \"/a\"}",
                 "w.json:2: polcy: unknown key; did you mean 'policy'?"},
         BadFile{"{\"version\": 2, \"policy\": \"a\",\n\"policy\": \"b\", \"file\": \"/a\"}",

@@ -136,7 +136,8 @@ class NodeKeeperTest : public ThreeT4s {
         .generation = generation,
         .policy = "a",
         .config = ConfigText{.file = {}, .text = "version: v2\n" + keys_ + "policies:\n  a:\n" + items},
-        .source = "a test"};
+        .source = "a test",
+        .cc_mode = cc_mode_};
     kernel_.file(kDesired, api::desired_file_text(desired));
   }
   Round round(News news = News::anything) {
@@ -245,6 +246,7 @@ class NodeKeeperTest : public ThreeT4s {
   std::set<std::string> allocated_;
   std::map<std::string, std::uint64_t> used_since_;  ///< api::AdvertisedDevice::used_since
   std::string keys_;                                 ///< of the policy, beside the list: "sanitize: off\n"
+  std::optional<vfio::WantedMode> cc_mode_;          ///< of the desired state
   std::set<std::string> listed_;
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have
   std::vector<MissingFunctions> missing_functions_;

@@ -9,12 +9,14 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "host/sanitize/gpu_history.h"
 #include "host/sanitize/sanitize_step.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/must.h"
+#include "vfio/registers/register_reading.h"
 
 namespace ferry::host {
 namespace {
@@ -405,6 +407,124 @@ TEST_F(SanitizeLook, ReadsRequestsOfThatFormAlone) {
   const auto again = write_sanitize_request(kernel_, {});
   ASSERT_FALSE(again) << "hostd has not read the earlier one";
   EXPECT_EQ(again.error().code, Errc::refused);
+}
+
+/// The first GPU is an H100, and the desired state has a confidential mode.
+class CcModeLook : public SanitizeLook {
+ protected:
+  CcModeLook() {
+    kernel_.file(std::string("sys/bus/pci/devices/") + kFirst + "/device", "0x2331\n");
+    kernel_.on_call([this](const LibraryCall& call) {
+      if (call.name != vfio::kRegisterLibrary || call.request.find(kFirst) == std::string::npos)
+        return std::string(R"({"functions": [], "faults": []})");
+      return fmt::format(R"({{"functions": [{{"address": "{}", "registers": {}}}], "faults": []}})", kFirst,
+                         is_ppcie_ ? R"({"chip": "gh100", "cc_mode": "off", "ppcie": true})"
+                                   : R"({"chip": "gh100", "cc_mode": ")" + mode_ + "\"}");
+    });
+    settings_.sets_cc_mode = true;
+    settings_.set_mode = [this](HostWriter&, HostFs&, const vfio::PciAddress& gpu, vfio::WantedMode mode) {
+      const std::string word(word_for(vfio::kWantedModes, mode));
+      set_.push_back(gpu.text() + " " + word);
+      if (fault_.empty()) mode_ = word;
+      return fault_;
+    };
+    const auto sanitize = settings_.sanitize;
+    settings_.sanitize = [this, sanitize](HostWriter& writer, const HostFs& host,
+                                          const vfio::PciAddress& gpu) {
+      Sanitizing out = sanitize(writer, host, gpu);
+      if (gpu.text() == kFirst && out.is_reset())
+        out.registers = vfio::RegisterFacts{.chip = "gh100",
+                                            .cc_mode = mode_ == "on" ? vfio::CcMode::on : vfio::CcMode::off};
+      return out;
+    };
+    cc_mode_ = vfio::WantedMode::on;
+    restart();
+  }
+  std::string published_mode() const {
+    const auto registers = gpu(kFirst).registers;
+    return registers ? std::string(registers->facts.mode()) : "not read";
+  }
+
+  std::string mode_ = "off";      ///< of the first GPU's register
+  bool is_ppcie_ = false;         ///< the register has protected PCIe
+  std::string fault_;             ///< why no mode can be set
+  std::vector<std::string> set_;  ///< "0000:05:00.0 on", in this order
+};
+
+TEST_F(CcModeLook, SetsTheModeOfAFreeGpuOnce) {
+  begin("off");
+  settle();
+  EXPECT_THAT(set_, ElementsAre(std::string(kFirst) + " on")) << "GPUs without modes are left alone";
+  EXPECT_EQ(published_mode(), "on");
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  EXPECT_EQ(sanitize(kFirst).result, SanitizeResult::proven);
+  kernel_.forget_changes();
+  settle();
+  EXPECT_THAT(kernel_.writes(), IsEmpty()) << "a second run writes nothing";
+  EXPECT_THAT(set_, SizeIs(1));
+}
+
+TEST_F(CcModeLook, SetsNoModeWithoutTheOptionOrADesiredMode) {
+  settings_.sets_cc_mode = false;
+  restart();
+  begin("off");
+  EXPECT_THAT(set_, IsEmpty());
+  EXPECT_FALSE(gpu(kFirst).sanitize);
+  settings_.sets_cc_mode = true;
+  cc_mode_.reset();
+  restart();
+  begin();
+  EXPECT_THAT(set_, IsEmpty());
+}
+
+TEST_F(CcModeLook, WaitsForTheEndOfAUse) {
+  allocated_.insert(kFirst);
+  begin();
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  EXPECT_THAT(set_, IsEmpty());
+  allocated_.clear();
+  plugin_follows();
+  settle();
+  settle();
+  EXPECT_THAT(set_, SizeIs(1));
+  EXPECT_EQ(published_mode(), "on");
+}
+
+TEST_F(CcModeLook, TriesAModeOnceAndTellsWhyItWasNotSet) {
+  fault_ = "0000:05:00.0: its firmware forbids it";
+  begin("best-effort");
+  settle();
+  EXPECT_THAT(set_, SizeIs(1)) << "no loop";
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+  EXPECT_EQ(sanitize(kFirst).result, SanitizeResult::unproven);
+  EXPECT_EQ(sanitize(kFirst).detail, "its mode was not set: 0000:05:00.0: its firmware forbids it");
+
+  cc_mode_ = vfio::WantedMode::devtools;
+  want(kAllAway, 2);
+  settle();
+  settle();
+  EXPECT_THAT(set_, ElementsAre(std::string(kFirst) + " on", std::string(kFirst) + " devtools"));
+}
+
+TEST_F(CcModeLook, KeepsAGpuOfAnotherModeBackWhereAProofIsRequired) {
+  fault_ = "no";
+  begin("required");
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed);
+  EXPECT_THAT(unfit(kFirst), HasSubstr("its mode was not set: no"));
+  ask(kFirst, true);
+  settle();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available) << "an administrator may accept it";
+  EXPECT_THAT(set_, SizeIs(1));
+}
+
+TEST_F(CcModeLook, LeavesABoardInProtectedPcieAlone) {
+  is_ppcie_ = true;
+  begin();
+  settle();
+  EXPECT_THAT(set_, IsEmpty());
+  EXPECT_EQ(published_mode(), "ppcie");
 }
 
 }  // namespace

@@ -254,6 +254,14 @@ TEST(RegisterFacts, TheModeOfLabels) {
   EXPECT_EQ((RegisterFacts{.cc_mode = CcMode::off, .ppcie = true}).mode(), "ppcie");
 }
 
+TEST(Chip, IsKnownByBothIds) {
+  const auto is_known = [](std::string_view ids) { return gpu_chip(ids).has_value(); };
+  EXPECT_TRUE(is_known("10de:2331"));
+  for (const char* ids :
+       {"", "10de:", "10de:1eb8", "1002:2331", "10de:2331 ", "10de:12331", "10de:x", "2331"})
+    EXPECT_FALSE(is_known(ids)) << ids;
+}
+
 TEST(Chip, IsKnownByItsDeviceId) {
   const auto name = [](std::uint16_t device) {
     const auto chip = gpu_chip(device);

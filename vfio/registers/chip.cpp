@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <system_error>
 
 namespace ferry::vfio {
 namespace {
@@ -77,6 +79,15 @@ std::optional<Chip> gpu_chip(std::uint16_t device) {
   const auto* const found = std::ranges::find_if(
       kGpus, [&](const DeviceIds& ids) { return ids.first <= device && device <= ids.last; });
   return found == kGpus.end() ? std::nullopt : std::optional(found->chip);
+}
+
+std::optional<Chip> gpu_chip(std::string_view ids) {
+  constexpr std::string_view kVendor = "10de:";
+  std::uint16_t device = 0;
+  if (!ids.starts_with(kVendor)) return std::nullopt;
+  ids.remove_prefix(kVendor.size());
+  const auto [end, error] = std::from_chars(ids.data(), ids.data() + ids.size(), device, 16);
+  return error == std::errc() && end == ids.data() + ids.size() ? gpu_chip(device) : std::nullopt;
 }
 
 std::optional<Chip> switch_chip(std::uint32_t boot_0) {

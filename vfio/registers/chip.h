@@ -28,6 +28,8 @@ inline constexpr std::uint16_t kNvidia = 0x10de;
 
 /// The chip of a GPU of NVIDIA, by its PCI device id. Absent: older than Hopper, or unknown.
 std::optional<Chip> gpu_chip(std::uint16_t device);
+/// The same by both PCI ids, as "10de:2331". Absent, too: another vendor's.
+std::optional<Chip> gpu_chip(std::string_view ids);
 /// The chip of an NVSwitch, by its register 0. Absent: unknown.
 std::optional<Chip> switch_chip(std::uint32_t boot_0);
 
