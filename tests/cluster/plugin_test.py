@@ -332,7 +332,8 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(before["spec"], after["spec"], "what else others say stays")
         self.assertEqual(STATUS_DONE, kubevirt.check()[0])
         self.assertEqual(STATUS_DONE, kubevirt.add()[0])
-        self.assertEqual(after["metadata"], kubevirt.get()["metadata"], "nothing is written twice")
+        # Kubernetes 1.20 changes the managedFields even for an empty patch.
+        self.assertEqual(after["metadata"]["generation"], kubevirt.get()["metadata"]["generation"], "nothing is written twice")
 
     def nodes_add_at_once(self, kubevirt: KubevirtObject) -> None:
         """Each adds entries of its own, with other names. Each list is written whole: that which was slower has to read
