@@ -16,6 +16,8 @@ using test::kGpu;
 using test::kNext;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 
 const bool kAdded = [] {
@@ -108,6 +110,24 @@ INSTANTIATE_TEST_SUITE_P(
                             [](Host& host) { host.tree().file(kModeRecordFile, record_of(kNext)); },
                             "0000:3b:00.0: an earlier change of its mode is not undone yet"}),
     [](const auto& row) { return row.param.name; });
+
+TEST(ModeSetting, ItsRecordKeepsItsDevicesFromVms) {
+  Host host;
+  host.add("0000:5e:00.0", {.vendor = 0x1002});
+  const auto withheld = [&] { return open_modes(host.fs(), test::must(scan(host.fs()))); };
+  EXPECT_THAT(withheld(), IsEmpty());
+  host.tree().file(kModeRecordFile, record_of(kNext));
+  EXPECT_THAT(withheld(), ElementsAre(Pair(address(kNext),
+                                           "a change of the confidential mode of 0000:3b:00.0 is recorded in "
+                                           "/var/lib/ferry-hostd/gpus/mode-change.json and has not ended; "
+                                           "`ferry cc set` undoes an interrupted one (docs/cc.md)")));
+  host.tree().file(kModeRecordFile, "[[[[");
+  EXPECT_THAT(withheld(),
+              ElementsAre(Pair(address(kGpu), HasSubstr("may name 0000:17:00.0, and cannot be read: "
+                                                        "/var/lib/ferry-hostd/gpus/mode-change.json: ")),
+                          Pair(address(kNext), HasSubstr("may name 0000:3b:00.0"))))
+      << "all of NVIDIA's";
+}
 
 TEST(ModeSetting, AnUnreadableRecordIsKept) {
   Host host;

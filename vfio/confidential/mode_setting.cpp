@@ -167,7 +167,7 @@ class KernelBoard final : public ModeBoard, public PollClock {
                   [&](const RecordedDevice& device) { return devices_.contains(device.address); });
     recorded_.devices.insert(recorded_.devices.end(), devices.begin(), devices.end());
     if (recorded_.devices.empty()) return host_.remove_file(kModeRecordFile);
-    return host_.write_file(kModeRecordFile, json_text(written_fields(recorded_)), 0600);
+    return host_.write_file(kModeRecordFile, json_text(written_fields(recorded_)));
   }
 
   const std::vector<RecordedDevice>& recorded() const { return recorded_.devices; }
@@ -252,6 +252,31 @@ std::vector<PciAddress> interrupted_mode_changes(const HostFs& host) {
   if (const auto record = load_record(host))
     for (const RecordedDevice& device : record->devices) out.push_back(device.address);
   return out;
+}
+
+std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const PciAddress> among) {
+  std::map<PciAddress, std::string> out;
+  const auto record = load_record(host);
+  for (const PciAddress& device : among) {
+    if (!record)
+      out.emplace(device,
+                  fmt::format("the record of a change of confidential modes may name {}, and cannot be read: "
+                              "{}; docs/cc.md says what to do",
+                              device.text(), record.error().message));
+    else if (std::ranges::find(record->devices, device, &RecordedDevice::address) != record->devices.end())
+      out.emplace(device,
+                  fmt::format("a change of the confidential mode of {} is recorded in /{} and has not "
+                              "ended; `ferry cc set` undoes an interrupted one (docs/cc.md)",
+                              device.text(), kModeRecordFile));
+  }
+  return out;
+}
+
+std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory& inventory) {
+  std::vector<PciAddress> devices;
+  for (const auto& [address, function] : inventory.functions)
+    if (function.vendor == kNvidia) devices.push_back(address);
+  return open_modes(host, devices);
 }
 
 bool has_interrupted_mode_change(const HostFs& host) {
