@@ -129,6 +129,44 @@ TEST(ModeSetting, ItsRecordKeepsItsDevicesFromVms) {
       << "all of NVIDIA's";
 }
 
+TEST(ModeSetting, ABadRecordNamesItsFault) {
+  const auto with = [](const std::string& device) {
+    return R"({"version": 1, "devices": [)" + device + "]}";
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"{", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"[]", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"\x7f", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {R"({"devices": []})", "version"},
+      {R"({"version": 2, "devices": []})", "version"},
+      {R"({"version": 1})", "devices"},
+      {R"({"version": 1, "devices": {}})", "devices"},
+      {with("7"), "devices"},
+      {with(R"({"address": "17", "ids": "", "wanted": "on", "mode": "off", "knobs": []})"), "address"},
+      {with(R"({"address": "0000:17:00.0", "wanted": "on", "mode": "off", "knobs": []})"), "ids"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "yes", "mode": "off", "knobs": []})"),
+       "wanted"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": 1, "knobs": []})"), "mode"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off"})"), "knobs"},
+      {with(
+           R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off", "knobs": [{"knob": 8}]})"),
+       "value"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off",
+                "knobs": [{"knob": -1, "value": 0}]})"),
+       "knob"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off",
+                "knobs": [{"knob": 8, "value": 4294967296}]})"),
+       "value"},
+  };
+  for (const auto& [text, names] : cases) {
+    const auto read = read_mode_record(text);
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().code, Errc::malformed_host) << text;
+    EXPECT_THAT(read.error().message, HasSubstr(names)) << text;
+  }
+}
+
 TEST(ModeSetting, AnUnreadableRecordIsKept) {
   Host host;
   host.tree().file(kModeRecordFile, "[[[[");

@@ -31,6 +31,7 @@ struct RecordedDevice {
   WantedMode wanted = WantedMode::off;
   std::string mode = {};              ///< the word of its mode register (RegisterFacts::mode)
   std::vector<KnobValue> knobs = {};  ///< those that its firmware knows and the change concerns
+  bool operator==(const RecordedDevice&) const = default;
 };
 
 /// The devices of a change. Every one of them is held, so that no VM can open it meanwhile.

@@ -40,11 +40,6 @@ void fields(Io& io, Value& device) {
   io("knobs", device.knobs);
 }
 
-/// The content of kModeRecordFile.
-struct ModeRecord {
-  std::vector<RecordedDevice> devices = {};
-};
-
 template <typename Io, SameAs<ModeRecord> Value>
 void fields(Io& io, Value& record) {
   io.version(1);
@@ -167,7 +162,7 @@ class KernelBoard final : public ModeBoard, public PollClock {
                   [&](const RecordedDevice& device) { return devices_.contains(device.address); });
     recorded_.devices.insert(recorded_.devices.end(), devices.begin(), devices.end());
     if (recorded_.devices.empty()) return host_.remove_file(kModeRecordFile);
-    return host_.write_file(kModeRecordFile, json_text(written_fields(recorded_)));
+    return host_.write_file(kModeRecordFile, mode_record_text(recorded_));
   }
 
   const std::vector<RecordedDevice>& recorded() const { return recorded_.devices; }
@@ -189,7 +184,7 @@ Result<ModeRecord> load_record(const HostFs& host) {
   const auto text = host.read_file(kModeRecordFile);
   if (!text && is_gone(text.error())) return ModeRecord();
   if (!text) return fail(text.error());
-  return read_json(*text, kModeRecordFile, kRecordHint, read_fields<ModeRecord>);
+  return read_mode_record(*text);
 }
 
 ModeOutcome refusal(std::string problem) {
@@ -246,6 +241,14 @@ Result<ModeOutcome> ask_child(HostWriter& writer, const std::string& request, st
 }
 
 }  // namespace
+
+std::string mode_record_text(const ModeRecord& record) {
+  return json_text(written_fields(record));
+}
+
+Result<ModeRecord> read_mode_record(std::string_view text) {
+  return read_json(text, kModeRecordFile, kRecordHint, read_fields<ModeRecord>);
+}
 
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host) {
   std::vector<PciAddress> out;

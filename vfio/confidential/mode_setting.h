@@ -26,6 +26,15 @@ namespace ferry::vfio {
 /// one, and while a device could not be brought back.
 inline constexpr const char* kModeRecordFile = "var/lib/ferry-hostd/gpus/mode-change.json";
 
+/// Its content.
+struct ModeRecord {
+  std::vector<RecordedDevice> devices = {};
+  bool operator==(const ModeRecord&) const = default;
+};
+std::string mode_record_text(const ModeRecord& record);
+/// Errc::malformed_host: no such record; the message has the place.
+Result<ModeRecord> read_mode_record(std::string_view text);
+
 bool has_interrupted_mode_change(const HostFs& host);
 /// Its devices; empty: there are none, or the record cannot be read.
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host);
