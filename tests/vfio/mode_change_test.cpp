@@ -175,6 +175,16 @@ INSTANTIATE_TEST_SUITE_P(
                first(board).fsp.leave_message({1, 2, 3, 4, 5, 6});
              },
              "off->on changed"},
+        Case{"stale_request_in_the_queue",
+             {Kind::gh100},
+             WantedMode::on,
+             [](ModelBoard& board) { first(board).fsp.leave_request(4); },
+             "off->on changed"},
+        Case{"late_answer_before_a_request",
+             {Kind::gh100},
+             WantedMode::on,
+             [](ModelBoard& board) { first(board).fsp.repeats = 1; },
+             "off->on changed"},
         Case{"stale_message_in_the_mailbox",
              {Kind::gb100},
              WantedMode::on,
@@ -320,6 +330,10 @@ INSTANTIATE_TEST_SUITE_P(
         WayCase{"queue_is_silent", Kind::gh100, [](test::FspModel& fsp) { fsp.silent = true; },
                 "read knob 2: its security processor took more than 5 s to answer (register 0x8f2c90 reads "
                 "0x0)"},
+        WayCase{"queue_keeps_the_message_before", Kind::gh100,
+                [](test::FspModel& fsp) { fsp.keeps_messages = true; },
+                "read knob 4: its security processor took more than 1 s to take the message before "
+                "(register 0x8f2c10 reads 0x800)"},
         WayCase{"queue_answer_is_short", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_words = 4; },
                 "read knob 2" + kWrong + "4 words"},
         WayCase{"queue_answer_has_no_value", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_words = 5; },
