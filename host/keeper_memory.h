@@ -116,7 +116,7 @@ struct RegisterMemory {
     api::ReportedRegisters registers;
   };
   std::map<vfio::PciAddress, Entry> entries;
-  bool undid_mode_change = false;  ///< undo_mode_change() was called
+  bool undid_mode_change = false;  ///< undo_mode_change() had the host's lock
 };
 
 /// The GPUs that hostd sanitizes. Needed for each status that is published before the look of its round. A

@@ -332,7 +332,8 @@ vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::Accelerat
                              {.use = &snapshot.use,
                               .stuck = &stuck,
                               .unreadable_records = &snapshot.journal.unreadable,
-                              .unsanitized = &snapshot.unsanitized},
+                              .unsanitized = &snapshot.unsanitized,
+                              .open_modes = &snapshot.open_modes},
                              asked);
   for (auto& [gpu, findings] : out)
     std::erase_if(findings, [&](const vfio::Finding& finding) {

@@ -34,6 +34,7 @@ struct NodeSnapshot {
   vfio::UndoJournal journal;
   std::vector<StuckWrite> stuck;
   std::map<vfio::PciAddress, std::string> unsanitized = {};  ///< unsanitized_gpus()
+  std::map<vfio::PciAddress, std::string> open_modes = {};   ///< vfio::open_modes()
   /// Functions on vfio of which the kernel has counted a fatal error at some time (had_fatal_errors()).
   std::set<vfio::PciAddress> had_fatal_errors = {};
   std::optional<api::HostStatus> status;                ///< absent: hostd has written none

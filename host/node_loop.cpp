@@ -30,6 +30,7 @@
 #include "host/usage/process_facts.h"
 #include "hostfs/directory_watch.h"
 #include "hostfs/locks.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/pci/uevents.h"
 
 namespace ferry::host {
@@ -50,12 +51,13 @@ constexpr auto kBetweenClaims = std::chrono::seconds(1);
 constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 
 // The end of a plugin closes its lock, which is an event. hostd's own lock is watched for its removal.
-// `ferry claims release` writes the record of claims, and a person removes a record that cannot be read.
-// `ferry apply` removes the record of numbers. An ending pod of the gpu-operator removes all ready files.
+// `ferry cc set` writes and removes the record of its change. `ferry claims release` writes the record of
+// claims, and a person removes a record that cannot be read. `ferry apply` removes the record of numbers. An
+// ending pod of the gpu-operator removes all ready files.
 std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
   std::vector<fs::path> out = {settings.desired_file,    settings.serving_file(), settings.advertised_file,
                                settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile,
-                               kGpuNumbersFile,          kSanitizeRequestFile};
+                               kGpuNumbersFile,          kSanitizeRequestFile,    vfio::kModeRecordFile};
   if (settings.validations) out.insert(out.end(), {kVfioReady, kVgpuReady, kWorkloadType});
   return out;
 }

@@ -13,6 +13,7 @@
 #include "vfio/bind/fence.h"
 #include "vfio/bind/rebind_plan.h"
 #include "vfio/bind/undo_journal.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
@@ -119,11 +120,13 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
   const auto stuck =
       vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
   const auto journal = vfio::read_undo_journal(context.fs());
+  const auto open_modes = vfio::open_modes(context.fs(), node.inventory);
   const auto unsanitized = unsanitized_gpus(context.fs());
   node.findings = vfio::judge_all(node.inventory, rules,
                                   {.stuck = &stuck,
                                    .unreadable_records = journal ? &journal->unreadable : nullptr,
                                    .unsanitized = &unsanitized,
+                                   .open_modes = &open_modes,
                                    .fatal_errors = watch != nullptr ? &errors : nullptr},
                                   {.all_shed = true}, context.dra);
   return node;

@@ -71,10 +71,10 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
 }
 
 void undo_mode_change(HostFs& host, HostWriter& writer, RegisterMemory& memory) {
-  memory.undid_mode_change = true;
   if (const auto lock = NodeLock::take(host, std::chrono::milliseconds(0)); lock) {
+    memory.undid_mode_change = true;
     const vfio::ModeOutcome outcome = vfio::undo_interrupted_mode_change(writer, host);
-    spdlog::warn("{}", outcome.problem);
+    if (!outcome.problem.empty()) spdlog::warn("{}", outcome.problem);
     for (const vfio::DeviceOutcome& device : outcome.devices)
       if (device.result == vfio::ModeResult::unknown)
         spdlog::error("{}: {}; start no VM with it before `ferry cc set` has undone the change",

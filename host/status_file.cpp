@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include <spdlog/spdlog.h>
 
@@ -18,6 +19,7 @@
 #include "host/sanitize_look.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/kernel_facts.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/judgement/finding.h"
 #include "vfio/judgement/unit_facts.h"
 
@@ -45,22 +47,37 @@ void log_change(const api::HostStatus& now, const std::optional<api::HostStatus>
 }
 
 /// The state may have changed since the scan that judged the GPU. The plugin reads both, and refuses a
-/// waiting pod if the GPU is available again with the finding.
-void renew_finding(api::AcceleratorStatus& gpu) {
-  if (!gpu.sanitize || !gpu.findings) return;
-  const std::string_view rule = vfio::rule(vfio::RuleId::not_sanitized).name;
+/// waiting pod if the GPU is available again with the finding. Absent: the GPU has no such finding now.
+void renew_finding(api::AcceleratorStatus& gpu, vfio::RuleId rule, const std::optional<vfio::Finding>& now) {
+  if (!gpu.findings) return;
   std::erase_if(*gpu.findings, [&](const api::ReportedFinding& finding) {
-    return finding.rule == rule && finding.about == gpu.address;
+    return finding.rule == vfio::rule(rule).name && finding.about == gpu.address;
   });
-  const std::string why = why_not_available(gpu.address, *gpu.sanitize);
-  if (why.empty()) return;
-  const auto is_less_grave = [](const api::ReportedFinding& finding) {
+  if (!now) return;
+  const auto is_less_grave = [&](const api::ReportedFinding& finding) {
     const auto known = std::ranges::find(vfio::rules(), finding.rule, &vfio::Rule::name);
-    return finding.answer != vfio::Answer::yes || known == vfio::rules().end() ||
-           known->id > vfio::RuleId::not_sanitized;
+    return finding.answer != vfio::Answer::yes || known == vfio::rules().end() || known->id > rule;
   };
-  gpu.findings->insert(std::ranges::find_if(*gpu.findings, is_less_grave),
-                       api::reported(vfio::not_sanitized(gpu.address, why)));
+  gpu.findings->insert(std::ranges::find_if(*gpu.findings, is_less_grave), api::reported(*now));
+}
+
+void renew_findings(const HostFs& host, std::vector<api::AcceleratorStatus>& gpus) {
+  std::vector<vfio::PciAddress> of_nvidia;
+  for (const api::AcceleratorStatus& gpu : gpus)
+    if (gpu.id.starts_with("10de:")) of_nvidia.push_back(gpu.address);
+  const auto open_modes = vfio::open_modes(host, of_nvidia);
+  std::optional<vfio::Finding> now;
+  for (api::AcceleratorStatus& gpu : gpus) {
+    now.reset();
+    if (const auto why = open_modes.find(gpu.address); why != open_modes.end())
+      now = vfio::interrupted_mode_change(gpu.address, why->second);
+    renew_finding(gpu, vfio::RuleId::interrupted_mode_change, now);
+    if (!gpu.sanitize) continue;
+    now.reset();
+    if (std::string why = why_not_available(gpu.address, *gpu.sanitize); !why.empty())
+      now = vfio::not_sanitized(gpu.address, std::move(why));
+    renew_finding(gpu, vfio::RuleId::not_sanitized, now);
+  }
 }
 
 }  // namespace
@@ -100,8 +117,8 @@ Result<> StatusFile::publish_again(api::HostStatus next) {
     gpu.registers =
         read == memory_.registers.entries.end() ? std::nullopt : std::optional(read->second.registers);
     gpu.sanitize = sanitize_status(gpu);
-    renew_finding(gpu);
   }
+  renew_findings(host_, next.accelerators);
   if (published && *published == next && host_.exists(file_)) return {};
   next.generation = memory.generation = next_generation(memory.generation);
   if (auto written = host_.write_file(file_, api::host_status_text(next)); !written) return written;

@@ -49,7 +49,8 @@ std::string why_not_free(const host::AcceleratorDescription& device) {
         "{}, and only vfio-pci keeps VMs away during a change",
         device.function.driver ? "driver " + *device.function.driver + " owns it" : "it has no driver");
   for (const vfio::Finding& finding : device.findings)
-    if (finding.blocks(vfio::Blocks::prepare) && finding.rule != vfio::RuleId::not_sanitized)
+    if (finding.blocks(vfio::Blocks::prepare) && finding.rule != vfio::RuleId::not_sanitized &&
+        finding.rule != vfio::RuleId::interrupted_mode_change)
       return finding.text;
   return {};
 }

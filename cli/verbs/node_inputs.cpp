@@ -215,6 +215,7 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
   snapshot.unsanitized = host::unsanitized_gpus(*session.host);
+  snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
   if (vfio::has_interrupted_mode_change(*session.host))
     snapshot.notes.emplace_back(
         "a change of the confidential mode was interrupted: start no VM with its GPUs before `ferry cc set` "

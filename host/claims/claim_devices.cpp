@@ -85,6 +85,11 @@ Result<> require_unused(const NodeContext& context, const vfio::Inventory& inven
 
 // Plans.
 
+tl::unexpected<Error> unhealthy(const api::ClaimableGpu& gpu) {
+  return refuse(fmt::format("GPU {} is unhealthy: {}", gpu.address.text(), gpu.reason),
+                fmt::format("`ferry explain {}` says more", gpu.address.text()));
+}
+
 /// Errc::refused: the policy does not give the GPU to such a device.
 Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request, const ClaimPolicy& policy) {
   const std::string& type = request.type;
@@ -96,6 +101,7 @@ Result<> check_policy(const PciAddress& gpu, const api::RequestedDevice& request
   }
   if (type.empty()) {
     if (found->whole) return {};
+    if (found->health == api::GpuHealth::unhealthy) return unhealthy(*found);
     return refuse(
         fmt::format("no claim can have GPU {} as a whole: the node's policy does not allow it, it has GPU "
                     "instances (MIG), or its IOMMU group cannot be bound to a vfio driver",
@@ -235,8 +241,7 @@ Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& 
   }
   for (const api::ClaimableGpu& gpu : policy.gpus)
     if (gpu.health == api::GpuHealth::unhealthy && std::ranges::find(gpus, gpu.address) != gpus.end())
-      return refuse(fmt::format("GPU {} is unhealthy: {}", gpu.address.text(), gpu.reason),
-                    fmt::format("`ferry explain {}` says more", gpu.address.text()));
+      return unhealthy(gpu);
   return {};
 }
 
@@ -290,6 +295,8 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
     const vfio::PciFunction* const function = node.inventory.find(gpu);
     if (function == nullptr) return gone(gpu);
     if (auto empty = check_carries_none(node, gpu); !empty) return empty;
+    for (const vfio::Finding& finding : vfio::findings_about(node.findings, gpu))
+      if (finding.rule == vfio::RuleId::interrupted_mode_change) return refuse(finding.text, finding.advice);
     if (vfio::on_vfio_driver(*function))
       on_vfio = true;
     else if (function->sriov_numvfs > 0)

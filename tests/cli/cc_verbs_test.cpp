@@ -11,6 +11,9 @@ namespace ferry::cli {
 namespace {
 
 using test::BarModel;
+using testing::Contains;
+using testing::HasSubstr;
+using testing::Not;
 
 constexpr const char* kFirst = "0000:17:00.0";
 constexpr const char* kSecond = "0000:3b:00.0";
@@ -85,6 +88,30 @@ TEST_F(CcVerbs, ProtectedPcieIsOfAWholeBoard) {
             "DEVICE        CHIP   NOW  THEN\n"
             "0000:17:00.0  gh100  off  on\n"
             "0000:3b:00.0  gb100  off  on\n");
+}
+
+TEST_F(CcVerbs, StatusHasANoteAboutAnInterruptedChange) {
+  const auto status = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), {"--host-root", kernel_.root().string(), "status"});
+    return test::run_ferry(words).out;
+  };
+  const std::string note =
+      "a change of the confidential mode was interrupted: start no VM with its GPUs before `ferry cc set` "
+      "has "
+      "undone it";
+  EXPECT_THAT(status({}), Not(HasSubstr("was interrupted")));
+  kernel_.file("var/lib/ferry-hostd/gpus/mode-change.json",
+               R"({"version": 1, "devices": [{"address": "0000:17:00.0", "ids": "10de:2330", "wanted": "on",
+                   "mode": "off", "knobs": [{"knob": 8, "value": 0}]}]})");
+  EXPECT_THAT(status({}), HasSubstr(note));
+  const auto document = nlohmann::json::parse(status({"-o", "json"}));
+  EXPECT_THAT(document.at("notes").get<std::vector<std::string>>(), Contains(note));
+  const auto& gpus = document.at("accelerators");
+  EXPECT_EQ(gpus.at(0).at("address"), kFirst);
+  EXPECT_EQ(gpus.at(0).at("condition").at("word"), "blocked");
+  EXPECT_EQ(gpus.at(0).at("findings").at(0).at("rule"), "interrupted-mode-change");
+  EXPECT_NE(gpus.at(1).at("condition").at("word"), "blocked");
+  EXPECT_EQ(cc({"plan", "on"}).status, 0) << "`ferry cc set` undoes it";
 }
 
 struct Refused {

@@ -15,6 +15,7 @@
 #include "hostfs/locks.h"
 #include "tests/host/claim_node.h"
 #include "tests/support/must.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/pci/inventory.h"
 
 namespace ferry::host {
@@ -355,6 +356,26 @@ TEST_F(ClaimKeeperTest, RefusesGpusThatThePolicyGivesToNoSuchClaim) {
   ASSERT_FALSE(unknown);
   EXPECT_EQ(unknown.error().code, Errc::not_found);
   nothing_is_left();
+}
+
+TEST_F(ClaimKeeperTest, RefusesAGpuWhoseChangeOfModeWasInterrupted) {
+  const std::string why = "mode of 0000:09:00.0 is recorded in /var/lib/ferry-hostd/gpus/mode-change.json";
+  kernel.file(vfio::kModeRecordFile,
+              R"({"version": 1, "devices": [{"address": "0000:09:00.0", "ids": "10de:1eb8", "wanted": "on",
+                  "mode": "off", "knobs": []}]})");
+  refuses(prepare("a", {whole(kPair)}), why);
+  EXPECT_THAT(record().claims, IsEmpty());
+  // The round that has seen the record gives the whole GPU to no claim.
+  auto known = gpus();
+  known.back().whole = false;
+  known.back().health = api::GpuHealth::unhealthy;
+  known.back().reason = "a change of the " + why;
+  publish(known);
+  refuses(prepare("a", {whole(kPair)}), "GPU 0000:09:00.0 is unhealthy: a change of the " + why);
+  publish(gpus());
+  must(prepare("b", {whole(kWhole)}));
+  kernel.remove(vfio::kModeRecordFile);
+  must(prepare("a", {whole(kPair)}));
 }
 
 TEST_F(ClaimKeeperTest, RefusesADeviceInUseAndNamesTheUser) {

@@ -11,6 +11,7 @@
 #include "hostfs/locks.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/must.h"
+#include "vfio/confidential/mode_setting.h"
 
 namespace ferry::host {
 namespace {
@@ -94,6 +95,42 @@ TEST_F(NodeKeeperTest, SeesFatalErrorsOfAFunctionBesideTheGpu) {
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   kernel_.file(errors, "TOTAL_ERR_FATAL 1\n");
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
+}
+
+TEST_F(NodeKeeperTest, KeepsAGpuBackWhileAChangeOfItsModeIsRecorded) {
+  const auto unfit = [&] { return api::unfit_devices(state()); };
+  const auto write_record = [&] {
+    kernel_.file(vfio::kModeRecordFile,
+                 R"({"version": 1, "devices": [{"address": "0000:06:00.0", "ids": "10de:1eb8", "wanted": "on",
+                     "mode": "off", "knobs": []}]})");
+  };
+  want(kAllAway);
+  start_plugin();
+  rounds();
+  EXPECT_THAT(unfit(), IsEmpty());
+  write_record();
+  rounds();
+  ASSERT_THAT(unfit(), SizeIs(1));
+  EXPECT_EQ(unfit()[0].id, kSecond);
+  EXPECT_THAT(unfit()[0].reason, HasSubstr("`ferry cc set` undoes an interrupted one (docs/cc.md)"));
+  EXPECT_EQ(gpu(kSecond).state, api::GpuState::ready) << "a GPU that waits, as one that is not sanitized";
+  const auto listed = test::must(kernel_.read_file("run/ferry/plugin/advertised.json"));
+  EXPECT_THAT(listed, HasSubstr(R"("healthy":false,"id":"0000:06:00.0")"));
+  kernel_.remove(vfio::kModeRecordFile);
+  rounds();
+  EXPECT_THAT(unfit(), IsEmpty());
+
+  // A status between two scans has the record as it is then.
+  KeeperMemory memory;
+  StatusFile file(kernel_, "run/ferry/status.json", "run/ferry/plugin/advertised.json", memory);
+  const api::HostStatus before = state();
+  write_record();
+  must(file.publish_again(before));
+  EXPECT_THAT(unfit(), SizeIs(1));
+  const api::HostStatus withheld = state();
+  kernel_.remove(vfio::kModeRecordFile);
+  must(file.publish_again(withheld));
+  EXPECT_THAT(unfit(), IsEmpty());
 }
 
 TEST_F(NodeKeeperTest, CountsOnFromWhereThePluginIs) {

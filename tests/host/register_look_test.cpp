@@ -205,6 +205,7 @@ TEST(ModeChangeLook, AnInterruptedChangeIsUndoneUnlessACommandMakesIt) {
     const auto command = test::must(NodeLock::take(host, 1s));
     undo_mode_change(host, child, memory);
     EXPECT_THAT(child.asked, IsEmpty());
+    EXPECT_FALSE(memory.undid_mode_change) << "the command may be killed";
   }
   undo_mode_change(host, child, memory);
   EXPECT_THAT(child.asked, ElementsAre("undo"));

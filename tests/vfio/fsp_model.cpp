@@ -55,11 +55,19 @@ void FspModel::write(std::uint32_t offset, std::uint32_t value) {
     } else {
       registers_[offset] = value;
     }
-    if (offset != kCommandHead || deaf || registers_[kCommandHead] == registers_[kCommandTail]) return;
+    const bool was_read = offset == kMessageTail && value == registers_[kMessageHead];
+    if (was_read && repeats > 0) {
+      --repeats;
+      return leave_message(last_);
+    }
+    // It takes no message while its answer is not read.
+    const bool has_answered = registers_[kMessageHead] != registers_[kMessageTail];
+    const bool looks = offset == kCommandHead || (was_read && !keeps_messages);
+    if (!looks || deaf || has_answered || registers_[kCommandHead] == registers_[kCommandTail]) return;
     std::vector<std::uint32_t> message;
     for (std::uint32_t at = registers_[kCommandHead]; at <= registers_[kCommandTail]; at += 4)
       message.push_back(memory_[at]);
-    registers_[kCommandHead] = registers_[kCommandTail];
+    if (!keeps_messages) registers_[kCommandHead] = registers_[kCommandTail];
     take(message);
     return;
   }
@@ -70,6 +78,11 @@ void FspModel::write(std::uint32_t offset, std::uint32_t value) {
     incoming_.push_back(value);
     if (incoming_.size() == expected_) take(incoming_);
   }
+}
+
+void FspModel::leave_request(std::size_t words) {
+  registers_[kCommandHead] = kBase;
+  registers_[kCommandTail] = kBase + static_cast<std::uint32_t>(words * 4) - 4;
 }
 
 void FspModel::leave_message(std::vector<std::uint32_t> words) {
@@ -119,6 +132,7 @@ void FspModel::reply(std::uint32_t status, std::vector<std::uint32_t> data) {
   if (answer_words) words.resize(*answer_words);
   for (const auto& [at, word] : answer)
     if (at < words.size()) words[at] = word;
+  last_ = words;
   leave_message(std::move(words));
 }
 

@@ -24,11 +24,15 @@ class FspModel {
 
   /// An answer in the queues or the mailbox that nobody has read.
   void leave_message(std::vector<std::uint32_t> words);
+  /// A request in the queues that the processor has not taken.
+  void leave_request(std::size_t words);
 
   /// Faults.
   bool gone = false;                                  ///< its registers read as errors
   bool deaf = false;                                  ///< takes no message
   bool silent = false;                                ///< gives no answer
+  bool keeps_messages = false;                        ///< leaves what it has taken in its queue
+  unsigned repeats = 0;                               ///< answers in its queue that come once more when read
   bool mailbox_error = false;                         ///< the mailbox shows an error
   bool no_credit = false;                             ///< the mailbox takes no part of a message
   std::optional<std::size_t> answer_words = {};       ///< an answer has so many words
@@ -58,6 +62,7 @@ class FspModel {
   std::map<std::uint32_t, std::uint32_t> registers_;  // of the queues
   std::map<std::uint32_t, std::uint32_t> memory_;
   std::uint32_t port_ = 0;
+  std::vector<std::uint32_t> last_;      // its last answer
   std::vector<std::uint32_t> incoming_;  // of the mailbox
   std::size_t expected_ = 0;
   std::deque<std::uint32_t> outgoing_;

@@ -38,11 +38,13 @@ struct Case {
   std::map<PciAddress, std::string> carriers;
   std::map<PciAddress, std::string> errors;
   std::map<PciAddress, std::string> unsanitized;
+  std::map<PciAddress, std::string> open_modes;
   Observed observed{.use = &use,
                     .stuck = &stuck,
                     .unreadable_records = &records,
                     .carriers = &carriers,
                     .unsanitized = &unsanitized,
+                    .open_modes = &open_modes,
                     .fatal_errors = &errors};
   Asked asked;
   std::vector<PciAddress> accelerators = {at(kGpu)};
@@ -225,6 +227,12 @@ const std::vector<Row>& rows() {
       {"its last VM has ended",
        [](Case& c) { c.unsanitized[at(kGpu)] = "it is being sanitized"; },
        {"not-sanitized yes 0000:65:00.0"}},
+      {"a change of its mode was interrupted, and of its audio's, which has none",
+       [](Case& c) {
+         c.open_modes[at(kGpu)] = "its mode is open";
+         c.open_modes[at(kAudio)] = "its mode is open";
+       },
+       {"interrupted-mode-change yes 0000:65:00.0"}},
       {"the host's boot display",
        [](Case& c) {
          c.on_host(kGpu, "nvidia");

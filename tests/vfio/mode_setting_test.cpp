@@ -16,6 +16,8 @@ using test::kGpu;
 using test::kNext;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Pair;
 using testing::SizeIs;
 
 const bool kAdded = [] {
@@ -54,7 +56,7 @@ class Host : public test::RegisterHost {
 std::string record_of(const std::string& gpu, const std::string& ids = "10de:2330") {
   return fmt::format(
       R"({{"version": 1, "devices": [{{"address": "{}", "ids": "{}", "wanted": "on", "mode": "off",
-          "knobs": [{{"knob": 8, "value": 0}}]}}]}})",
+          "reset_methods": "flr bus", "knobs": [{{"knob": 8, "value": 0}}]}}]}})",
       gpu, ids);
 }
 
@@ -109,6 +111,62 @@ INSTANTIATE_TEST_SUITE_P(
                             "0000:3b:00.0: an earlier change of its mode is not undone yet"}),
     [](const auto& row) { return row.param.name; });
 
+TEST(ModeSetting, ItsRecordKeepsItsDevicesFromVms) {
+  Host host;
+  host.add("0000:5e:00.0", {.vendor = 0x1002});
+  const auto withheld = [&] { return open_modes(host.fs(), test::must(scan(host.fs()))); };
+  EXPECT_THAT(withheld(), IsEmpty());
+  host.tree().file(kModeRecordFile, record_of(kNext));
+  EXPECT_THAT(withheld(), ElementsAre(Pair(address(kNext),
+                                           "a change of the confidential mode of 0000:3b:00.0 is recorded in "
+                                           "/var/lib/ferry-hostd/gpus/mode-change.json and has not ended; "
+                                           "`ferry cc set` undoes an interrupted one (docs/cc.md)")));
+  host.tree().file(kModeRecordFile, "[[[[");
+  EXPECT_THAT(withheld(),
+              ElementsAre(Pair(address(kGpu), HasSubstr("may name 0000:17:00.0, and cannot be read: "
+                                                        "/var/lib/ferry-hostd/gpus/mode-change.json: ")),
+                          Pair(address(kNext), HasSubstr("may name 0000:3b:00.0"))))
+      << "all of NVIDIA's";
+}
+
+TEST(ModeSetting, ABadRecordNamesItsFault) {
+  const auto with = [](const std::string& device) {
+    return R"({"version": 1, "devices": [)" + device + "]}";
+  };
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"{", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"[]", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {"\x7f", "/var/lib/ferry-hostd/gpus/mode-change.json"},
+      {R"({"devices": []})", "version"},
+      {R"({"version": 2, "devices": []})", "version"},
+      {R"({"version": 1})", "devices"},
+      {R"({"version": 1, "devices": {}})", "devices"},
+      {with("7"), "devices"},
+      {with(R"({"address": "17", "ids": "", "wanted": "on", "mode": "off", "knobs": []})"), "address"},
+      {with(R"({"address": "0000:17:00.0", "wanted": "on", "mode": "off", "knobs": []})"), "ids"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "yes", "mode": "off", "knobs": []})"),
+       "wanted"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": 1, "knobs": []})"), "mode"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off"})"), "knobs"},
+      {with(
+           R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off", "knobs": [{"knob": 8}]})"),
+       "value"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off",
+                "knobs": [{"knob": -1, "value": 0}]})"),
+       "knob"},
+      {with(R"({"address": "0000:17:00.0", "ids": "", "wanted": "on", "mode": "off",
+                "knobs": [{"knob": 8, "value": 4294967296}]})"),
+       "value"},
+  };
+  for (const auto& [text, names] : cases) {
+    const auto read = read_mode_record(text);
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().code, Errc::malformed_host) << text;
+    EXPECT_THAT(read.error().message, HasSubstr(names)) << text;
+  }
+}
+
 TEST(ModeSetting, AnUnreadableRecordIsKept) {
   Host host;
   host.tree().file(kModeRecordFile, "[[[[");
@@ -130,14 +188,16 @@ TEST(ModeSetting, ADeviceThatIsGoneOrAnotherOneStaysRecorded) {
   }
 }
 
-TEST(ModeSetting, ASilentDeviceStaysRecorded) {
+TEST(ModeSetting, ASilentDeviceStaysRecordedAndHasItsMethodsOfResetsBack) {
   Host host;
+  host.tree().file(Host::path(kGpu, "reset_method"), "bus\n");
   host.tree().file(kModeRecordFile, record_of(kGpu));
   const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
   ASSERT_THAT(undone.devices, SizeIs(1));
   EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
   EXPECT_THAT(undone.devices[0].problem, HasSubstr("its security processor took more than 5 s"));
   EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(kGpu)));
+  EXPECT_EQ(host.text(kGpu, "reset_method"), "flr bus");
 }
 
 }  // namespace

@@ -37,13 +37,9 @@ void fields(Io& io, Value& device) {
   io("ids", device.ids);
   io("wanted", device.wanted);
   io("mode", device.mode);
+  io.or_default("reset_methods", device.reset_methods);
   io("knobs", device.knobs);
 }
-
-/// The content of kModeRecordFile.
-struct ModeRecord {
-  std::vector<RecordedDevice> devices = {};
-};
 
 template <typename Io, SameAs<ModeRecord> Value>
 void fields(Io& io, Value& record) {
@@ -143,22 +139,21 @@ class KernelBoard final : public ModeBoard, public PollClock {
     return fail(Errc::unsupported, "the kernel knows no method to reset it");
   }
 
-  Result<> reset(const PciAddress& device, bool whole_bus) override {
-    constexpr const char* kBus = "bus";
+  std::string reset_methods(const PciAddress& device) override {
+    return host_.read_attribute(sysfs_path(device) / "reset_method").value_or("");
+  }
+  Result<> set_reset_methods(const PciAddress& device, const std::string& methods) override {
+    return host_.write_attribute(sysfs_path(device) / "reset_method", methods);
+  }
+
+  Result<> reset(const PciAddress& device) override {
     const auto path = sysfs_path(device);
     if (host_.link_name(path / "driver").value_or("") != "vfio-pci")
       return fail(Errc::refused, "its driver has changed meanwhile");
-    const std::string methods = host_.read_attribute(path / "reset_method").value_or("");
-    const auto words = ferry::words_of(methods);
-    const bool chooses = whole_bus && std::ranges::find(words, kBus) != words.end();
-    if (chooses) {
-      if (auto chosen = host_.write_attribute(path / "reset_method", kBus); !chosen) return chosen;
-    }
     auto done = host_.write_attribute(path / "reset", "1");
-    // Later resets by another method are no fault of this one.
-    if (chooses) (void)host_.write_attribute(path / "reset_method", methods);
     if (!done && done.error().code == std::errc::inappropriate_io_control_operation)
-      return fail(Errc::failed, fmt::format("none of the kernel's methods ({}) can reset it", methods));
+      return fail(Errc::failed,
+                  fmt::format("none of the kernel's methods ({}) can reset it", reset_methods(device)));
     return done;
   }
 
@@ -167,7 +162,7 @@ class KernelBoard final : public ModeBoard, public PollClock {
                   [&](const RecordedDevice& device) { return devices_.contains(device.address); });
     recorded_.devices.insert(recorded_.devices.end(), devices.begin(), devices.end());
     if (recorded_.devices.empty()) return host_.remove_file(kModeRecordFile);
-    return host_.write_file(kModeRecordFile, json_text(written_fields(recorded_)), 0600);
+    return host_.write_file(kModeRecordFile, mode_record_text(recorded_));
   }
 
   const std::vector<RecordedDevice>& recorded() const { return recorded_.devices; }
@@ -189,7 +184,7 @@ Result<ModeRecord> load_record(const HostFs& host) {
   const auto text = host.read_file(kModeRecordFile);
   if (!text && is_gone(text.error())) return ModeRecord();
   if (!text) return fail(text.error());
-  return read_json(*text, kModeRecordFile, kRecordHint, read_fields<ModeRecord>);
+  return read_mode_record(*text);
 }
 
 ModeOutcome refusal(std::string problem) {
@@ -247,11 +242,44 @@ Result<ModeOutcome> ask_child(HostWriter& writer, const std::string& request, st
 
 }  // namespace
 
+std::string mode_record_text(const ModeRecord& record) {
+  return json_text(written_fields(record));
+}
+
+Result<ModeRecord> read_mode_record(std::string_view text) {
+  return read_json(text, kModeRecordFile, kRecordHint, read_fields<ModeRecord>);
+}
+
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host) {
   std::vector<PciAddress> out;
   if (const auto record = load_record(host))
     for (const RecordedDevice& device : record->devices) out.push_back(device.address);
   return out;
+}
+
+std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const PciAddress> among) {
+  std::map<PciAddress, std::string> out;
+  const auto record = load_record(host);
+  for (const PciAddress& device : among) {
+    if (!record)
+      out.emplace(device,
+                  fmt::format("the record of a change of confidential modes may name {}, and cannot be read: "
+                              "{}; docs/cc.md says what to do",
+                              device.text(), record.error().message));
+    else if (std::ranges::find(record->devices, device, &RecordedDevice::address) != record->devices.end())
+      out.emplace(device,
+                  fmt::format("a change of the confidential mode of {} is recorded in /{} and has not "
+                              "ended; `ferry cc set` undoes an interrupted one (docs/cc.md)",
+                              device.text(), kModeRecordFile));
+  }
+  return out;
+}
+
+std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory& inventory) {
+  std::vector<PciAddress> devices;
+  for (const auto& [address, function] : inventory.functions)
+    if (function.vendor == kNvidia) devices.push_back(address);
+  return open_modes(host, devices);
 }
 
 bool has_interrupted_mode_change(const HostFs& host) {

@@ -7,6 +7,7 @@
 // boot.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "vfio/confidential/mode_change.h"
+#include "vfio/pci/inventory.h"
 #include "vfio/pci/pci_address.h"
 
 namespace ferry::vfio {
@@ -24,9 +26,22 @@ namespace ferry::vfio {
 /// one, and while a device could not be brought back.
 inline constexpr const char* kModeRecordFile = "var/lib/ferry-hostd/gpus/mode-change.json";
 
+/// Its content.
+struct ModeRecord {
+  std::vector<RecordedDevice> devices = {};
+  bool operator==(const ModeRecord&) const = default;
+};
+std::string mode_record_text(const ModeRecord& record);
+/// Errc::malformed_host: no such record; the message has the place.
+Result<ModeRecord> read_mode_record(std::string_view text);
+
 bool has_interrupted_mode_change(const HostFs& host);
 /// Its devices; empty: there are none, or the record cannot be read.
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host);
+/// Those of NVIDIA's devices `among` that no VM may get before the change has ended, with the reason as a
+/// sentence without its full stop, for Observed::open_modes. A record that cannot be read may name them all.
+std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const PciAddress> among);
+std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory& inventory);
 
 /// Gives every device the mode, or none. Refused, with nothing written: a device is not on vfio-pci, its
 /// group is open, or an earlier change of it is recorded. If the child dies, the change is undone.

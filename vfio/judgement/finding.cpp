@@ -116,6 +116,12 @@ constexpr std::array kRules = {
          .why = "after a fatal PCIe error the device may answer with wrong data",
          .blocks = kOfVms,
          .of_the_device = true},
+    Rule{.id = RuleId::interrupted_mode_change,
+         .name = "interrupted-mode-change",
+         .check = "",
+         .word = "blocked",
+         .why = "the reset at a VM's start may change its confidential mode",
+         .blocks = advertise | allocate | prepare},
     Rule{.id = RuleId::not_sanitized,
          .name = "not-sanitized",
          .check = "",
@@ -231,6 +237,14 @@ std::span<const Rule> rules() {
 
 const Rule& rule(RuleId id) {
   return kRules.at(static_cast<std::size_t>(id));
+}
+
+Finding interrupted_mode_change(const PciAddress& device, std::string why) {
+  return {
+      .rule = RuleId::interrupted_mode_change,
+      .about = device,
+      .text = std::move(why),
+      .advice = "`ferry cc plan off` shows the modes now; docs/cc.md says when the record may be removed"};
 }
 
 Finding not_sanitized(const PciAddress& gpu, std::string why) {

@@ -58,6 +58,7 @@ enum class RuleId : std::uint8_t {
   framebuffer_on_vfio,
   nodes_missing,
   fatal_errors,
+  interrupted_mode_change,
   not_sanitized,
   fabric_switch,
   unfinished_card,
@@ -110,7 +111,8 @@ struct Finding {
   }
 };
 
-/// The finding of RuleId::not_sanitized. `why`: a sentence without its full stop, with the address.
+/// The findings of these rules. `why`: a sentence without its full stop, with the address.
+Finding interrupted_mode_change(const PciAddress& device, std::string why);
 Finding not_sanitized(const PciAddress& gpu, std::string why);
 
 /// The findings of each accelerator, the gravest first.

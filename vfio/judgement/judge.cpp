@@ -159,9 +159,9 @@ class Judgement {
       add(RuleId::no_group, function, fmt::format("{} is in no IOMMU group", function.address.text()),
           "another slot: the IOMMU is on and does not cover this one");
     }
-    if (observed_.unsanitized != nullptr && role == MemberRole::accelerator) {
-      if (const auto why = observed_.unsanitized->find(function.address); why != observed_.unsanitized->end())
-        found_.push_back(not_sanitized(function.address, why->second));
+    if (role == MemberRole::accelerator) {
+      judge_withheld(function, observed_.open_modes, interrupted_mode_change);
+      judge_withheld(function, observed_.unsanitized, not_sanitized);
     }
     if (!on_vfio_driver(function)) return;
     if (observed_.fatal_errors == nullptr) {
@@ -188,6 +188,14 @@ class Judgement {
           "or "
           "unbind the card and bind it again once that driver has released it");
     }
+  }
+
+  /// `reasons`: of the devices that no VM may get now.
+  void judge_withheld(const PciFunction& function, const std::map<PciAddress, std::string>* reasons,
+                      Finding (*finding)(const PciAddress&, std::string)) {
+    if (reasons == nullptr) return;
+    if (const auto why = reasons->find(function.address); why != reasons->end())
+      found_.push_back(finding(function.address, why->second));
   }
 
   void judge_screen(const PciFunction& function, MemberRole role) {

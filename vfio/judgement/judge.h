@@ -28,6 +28,8 @@ struct Observed {
   const std::map<PciAddress, std::string>* carriers = nullptr;
   /// Accelerators whose last use is over and that are not sanitized, with the reason as a sentence.
   const std::map<PciAddress, std::string>* unsanitized = nullptr;
+  /// Accelerators whose confidential mode the next reset may change, with the reason as a sentence.
+  const std::map<PciAddress, std::string>* open_modes = nullptr;
   /// Fatal PCIe errors since the present binding, as a clause, by function (FatalErrors).
   const std::map<PciAddress, std::string>* fatal_errors = nullptr;
 };
