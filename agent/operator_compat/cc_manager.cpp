@@ -14,17 +14,10 @@
 namespace ferry::agent {
 namespace {
 
+constexpr std::string_view kNvidia = "10de:";
 constexpr const char* kDeployed = "nvidia.com/gpu.deploy.cc-manager";
 constexpr const char* kWanted = "nvidia.com/cc.mode";
 constexpr const char* kReached = "nvidia.com/cc.mode.state";
-
-bool has_modes(const api::AcceleratorStatus& gpu) {
-  constexpr std::string_view kNvidia = "10de:";
-  std::uint16_t device = 0;
-  if (!gpu.id.starts_with(kNvidia)) return false;
-  std::from_chars(gpu.id.data() + kNvidia.size(), gpu.id.data() + gpu.id.size(), device, 16);
-  return vfio::gpu_chip(device).has_value();
-}
 
 }  // namespace
 
@@ -39,7 +32,10 @@ std::vector<ResetInUse> resets_in_use(const Labels& node, const api::HostStatus&
   if (!has_cc_manager(node) || wanted.empty() || wanted == value_of(node, kReached)) return out;
   const std::string_view in_use = vfio::rule(vfio::RuleId::in_use).name;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
-    if (!has_modes(gpu) || !gpu.findings) continue;
+    if (!gpu.findings || !gpu.id.starts_with(kNvidia)) continue;
+    std::uint16_t device = 0;
+    std::from_chars(gpu.id.data() + kNvidia.size(), gpu.id.data() + gpu.id.size(), device, 16);
+    if (!vfio::gpu_chip(device)) continue;  // it has no such modes
     const auto use = std::ranges::find_if(*gpu.findings, [&](const api::ReportedFinding& finding) {
       return finding.rule == in_use && finding.answer == vfio::Answer::yes;
     });
