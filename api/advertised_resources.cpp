@@ -102,13 +102,6 @@ const std::vector<nlohmann::json>& entries(const nlohmann::json& object, std::st
   return list == nullptr ? kNone : *list;
 }
 
-std::uint32_t group_of(const nlohmann::json& device) {
-  const nlohmann::json& group = json_at(device, "iommu_group");
-  const bool fits =
-      group.is_number_unsigned() && group.get<std::uint64_t>() <= std::numeric_limits<std::uint32_t>::max();
-  return fits ? group.get<std::uint32_t>() : 0;
-}
-
 }  // namespace
 
 const AdvertisedDevice* AdvertisedResources::find(const std::set<std::string>& ids,
@@ -165,9 +158,11 @@ Result<AdvertisedResources> read_allocations(std::string_view text) {
       const bool allocated = json_at(device, "allocated") == true;
       const auto* const used_since = json_at(device, "used_since").get_ptr<const std::uint64_t*>();
       if (!allocated && used_since == nullptr) continue;
+      const auto* const group = json_at(device, "iommu_group").get_ptr<const std::uint64_t*>();
+      const bool fits = group != nullptr && *group <= std::numeric_limits<std::uint32_t>::max();
       out.devices.push_back({.resource = name,
                              .id = text_at(device, "id"),
-                             .iommu_group = group_of(device),
+                             .iommu_group = fits ? static_cast<std::uint32_t>(*group) : 0,
                              .allocated = allocated,
                              .pod = text_at(device, "pod")});
       if (used_since != nullptr) out.devices.back().used_since = *used_since;

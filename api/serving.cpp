@@ -9,11 +9,6 @@ namespace {
 constexpr const char* kAgent = "agent";
 constexpr JsonBounds kBounds{.bytes = std::size_t{64} * 1024};
 
-std::string hint_of(std::string_view file) {
-  return "remove /" + std::string(file) +
-         " to have the device plugin serve; the agent writes it anew where it is needed";
-}
-
 std::string read_standby(const JsonObject& file) {
   file.expect_version(kServingVersion);
   const bool serve = file.flag("serve");
@@ -29,7 +24,9 @@ std::string serving_file_text(std::string_view standby) {
 }
 
 Result<std::string> read_serving_file(std::string_view text, std::string_view file) {
-  return read_json(text, file, hint_of(file), read_standby, kBounds);
+  const std::string hint = "remove /" + std::string(file) +
+                           " to have the device plugin serve; the agent writes it anew where it is needed";
+  return read_json(text, file, hint, read_standby, kBounds);
 }
 
 bool is_of_the_agent(std::string_view serving_file) {

@@ -6,10 +6,9 @@
 #include <spdlog/spdlog.h>
 
 #include "cli/output/wait_note.h"
-#include "host/system/nvidia_driver.h"
 #include "host/system/systemd_services.h"
 #include "host/usage/advertised_use_probe.h"
-#include "host/usage/nvidia_persistence.h"
+#include "host/usage/nvidia_driver.h"
 #include "host/usage/use_probes.h"
 #include "kubevirt-plugin/allocation/pod_resources.h"
 #include "mdev/framework.h"

@@ -45,11 +45,6 @@ bool is_label(std::string_view text) {
   return is_name(text, kLongestName) && text.find('.') == std::string_view::npos;
 }
 
-bool is_request(std::string_view request) {
-  const std::string_view first = main_request(request);
-  return is_label(first) && (first.size() == request.size() || is_label(request.substr(first.size() + 1)));
-}
-
 /// The class of a request that has no alternatives; empty: there is none.
 std::string class_of(const json& object, std::string_view request) {
   const json& requests = json_at(json_at(json_at(object, "spec"), "devices"), "requests");
@@ -62,7 +57,11 @@ std::string class_of(const json& object, std::string_view request) {
 /// Errors of one result of Ferry's driver.
 Result<AllocatedDevice> read_device(const json& result, const ClaimKey& key, std::string_view pool) {
   AllocatedDevice out{.request = text_at(result, "request"), .device = text_at(result, "device")};
-  if (!is_request(out.request) || !is_label(out.device))
+  const std::string_view request = out.request;
+  const std::string_view first = main_request(request);
+  const bool is_request =
+      is_label(first) && (first.size() == request.size() || is_label(request.substr(first.size() + 1)));
+  if (!is_request || !is_label(out.device))
     return malformed(key,
                      fmt::format("it has the device '{}' for the request '{}'", out.device, out.request));
   if (const std::string of = text_at(result, "pool"); of != pool)

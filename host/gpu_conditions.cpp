@@ -57,13 +57,6 @@ void add_unavailable(std::vector<api::UnavailableDevice>& out, const std::string
   if (std::ranges::none_of(out, same)) out.push_back({.id = id, .reason = reason});
 }
 
-// The plugin keeps a device that has lost its driver in its list, as Unhealthy.
-bool is_listed(const api::AdvertisedResources& advertised, const vfio::PciFunction& function) {
-  std::set<std::uint32_t> groups;
-  if (function.iommu_group) groups.insert(*function.iommu_group);
-  return advertised.find({function.address.text()}, groups) != nullptr;
-}
-
 void add_rebinding(std::vector<api::UnavailableDevice>& out, const vfio::RebindPlan& plan,
                    const vfio::Inventory& inventory, const api::AdvertisedResources& advertised,
                    const std::string& reason) {
@@ -71,8 +64,12 @@ void add_rebinding(std::vector<api::UnavailableDevice>& out, const vfio::RebindP
     if (rebind.steps.empty()) continue;
     for (const vfio::PciAddress& member : rebind.rebinding()) {
       const vfio::PciFunction* function = inventory.find(member);
-      if (function != nullptr && (vfio::on_vfio_driver(*function) || is_listed(advertised, *function)))
-        add_unavailable(out, member.text(), reason);
+      if (function == nullptr) continue;
+      // The plugin keeps a device that has lost its driver in its list, as Unhealthy.
+      std::set<std::uint32_t> groups;
+      if (function->iommu_group) groups.insert(*function->iommu_group);
+      const bool is_listed = advertised.find({member.text()}, groups) != nullptr;
+      if (vfio::on_vfio_driver(*function) || is_listed) add_unavailable(out, member.text(), reason);
     }
   }
 }
@@ -319,21 +316,17 @@ std::optional<std::uint32_t> largest_group(const ScannedNode& node) {
   return out;
 }
 
-/// Maximum instances by the type's short name; absent values: the driver does not say.
-std::map<std::string, std::optional<std::uint32_t>> maxima_of(const mdev::VgpuGpu& gpu) {
-  std::map<std::string, std::optional<std::uint32_t>> out;
-  const auto listed = vgpu::types_of(gpu);
-  for (const auto* types : {&listed, &gpu.unlisted})
-    for (const mdev::VgpuType& type : *types)
-      if (type.name != type.id) out.emplace(type.short_name, type.max_instances);
-  return out;
-}
-
 std::map<std::string, std::uint32_t> vgpu_types(const mdev::VgpuInventory& vgpus) {
   std::map<std::string, std::uint32_t> out;
   std::set<std::string> unknown;
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
-    const auto maxima = maxima_of(gpu);
+    // Maximum instances by the type's short name; absent values: the driver does not say.
+    std::map<std::string, std::optional<std::uint32_t>> maxima;
+    const auto listed = vgpu::types_of(gpu);
+    for (const auto* types : {&listed, &gpu.unlisted})
+      for (const mdev::VgpuType& type : *types)
+        if (type.name != type.id) maxima.emplace(type.short_name, type.max_instances);
+
     const bool unread = std::ranges::any_of(
         gpu.parents, [](const mdev::VgpuParent& parent) { return parent.problem.has_value(); });
     // An unread parent may have types that the total would miss, so no total is given.

@@ -12,28 +12,21 @@
 #include "kube/object_watch.h"
 
 namespace ferry::kube {
-namespace {
-
-std::string verb_of(const ApiRequest& request) {
-  constexpr Words<std::string_view, 5> kVerbs = {
-      {{"GET", "get"}, {"PATCH", "patch"}, {"POST", "post"}, {"PUT", "put"}, {"DELETE", "delete"}}};
-  if (request.deadline.count() == 0) return "watch";
-  return std::string(value_for(kVerbs, request.method).value_or("other"));
-}
-
-std::string code_of(const Result<ApiReply>& reply) {
-  constexpr int kFirst = 100;
-  constexpr int kBeyond = 600;
-  if (!reply) return "none";
-  return reply->status >= kFirst && reply->status < kBeyond ? std::to_string(reply->status) : "other";
-}
-
-}  // namespace
 
 ApiTransport::Call CountedTransport::send(ApiRequest request, ApiListener listener) {
-  listener.ended = [counts = counts_, verb = verb_of(request),
+  constexpr Words<std::string_view, 5> kVerbs = {
+      {{"GET", "get"}, {"PATCH", "patch"}, {"POST", "post"}, {"PUT", "put"}, {"DELETE", "delete"}}};
+  std::string verb(value_for(kVerbs, request.method).value_or("other"));
+  if (request.deadline.count() == 0) verb = "watch";
+
+  listener.ended = [counts = counts_, verb = std::move(verb),
                     ended = std::move(listener.ended)](Result<ApiReply> reply) {
-    ++(*counts)[{.verb = verb, .code = code_of(reply)}];
+    constexpr int kFirst = 100;
+    constexpr int kBeyond = 600;
+    std::string code = "none";
+    if (reply)
+      code = reply->status >= kFirst && reply->status < kBeyond ? std::to_string(reply->status) : "other";
+    ++(*counts)[{.verb = verb, .code = std::move(code)}];
     ended(std::move(reply));
   };
   return under_.send(std::move(request), std::move(listener));

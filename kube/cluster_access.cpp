@@ -87,13 +87,6 @@ bool in_network(std::string_view network, std::string_view address) {
   return true;
 }
 
-// "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
-bool is_below(std::string_view host, std::string_view domain) {
-  if (domain.starts_with("*.")) domain.remove_prefix(1);
-  if (domain.starts_with('.')) return host.size() > domain.size() && host.ends_with(domain);
-  return host == domain || host.ends_with("." + std::string(domain));
-}
-
 bool is_exempt(const ServerAddress& server, std::string_view entry) {
   if (entry == "*") return true;
   const std::string address = ip_bytes(server.host);
@@ -102,7 +95,12 @@ bool is_exempt(const ServerAddress& server, std::string_view entry) {
   if (!parts || parts->host.empty()) return false;
   if (!parts->port.empty() && port_of(parts->port) != server.port) return false;
   if (!address.empty()) return ip_bytes(parts->host) == address;
-  return is_below(server.host, parts->host);
+
+  // "example.com" matches itself and names below it, ".example.com" and "*.example.com" only names below it.
+  std::string_view domain = parts->host;
+  if (domain.starts_with("*.")) domain.remove_prefix(1);
+  if (domain.starts_with('.')) return server.host.size() > domain.size() && server.host.ends_with(domain);
+  return server.host == domain || server.host.ends_with("." + std::string(domain));
 }
 
 // The first of the two variables that is set and not empty.

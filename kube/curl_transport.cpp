@@ -43,18 +43,6 @@ std::string duration(milliseconds time) {
                                            : fmt::format("{} ms", time.count());
 }
 
-bool is_path(std::string_view text) {
-  return text.starts_with('/') && std::ranges::all_of(text, [](char c) { return c > ' ' && c < '\x7F'; });
-}
-
-bool is_method(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= 'A' && c <= 'Z'; });
-}
-
-bool is_one_line(std::string_view text) {
-  return text.find_first_of(std::string_view("\r\n\0", 3)) == std::string_view::npos;
-}
-
 }  // namespace
 
 /// Connections of libcurl and the requests on them, driven by the loop, which sleeps while nothing comes.
@@ -169,7 +157,12 @@ class CurlExchange : Pinned {
   Result<> prepare(const ClusterAccess& access, const CurlCredentials& credentials) {
     server_ = access.server.text();
     // Refuses requests that could lead to another server or add a header.
-    if (!is_path(request_.path) || !is_method(request_.method) || !is_one_line(request_.content_type))
+    const bool is_path = request_.path.starts_with('/') &&
+                         std::ranges::all_of(request_.path, [](char c) { return c > ' ' && c < '\x7F'; });
+    const bool is_method = !request_.method.empty() &&
+                           std::ranges::all_of(request_.method, [](char c) { return c >= 'A' && c <= 'Z'; });
+    constexpr std::string_view kBreaks("\r\n\0", 3);
+    if (!is_path || !is_method || request_.content_type.find_first_of(kBreaks) != std::string::npos)
       return fail(error(Errc::failed, "it is no request"));
 
     // libcurl checks the certificate for the URL's host, so the certificate's name is in the URL.

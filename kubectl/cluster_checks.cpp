@@ -15,6 +15,7 @@
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
+#include "kubectl/kubevirt_permits.h"
 
 namespace ferry::kubectl {
 namespace {

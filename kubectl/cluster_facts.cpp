@@ -124,12 +124,6 @@ std::vector<GivenDevice> devices_of(const json& pod) {
   return out;
 }
 
-std::string vmi_of(const json& pod) {
-  for (const json& owner : items_field(json_at(pod, "metadata"), "ownerReferences"))
-    if (text_field(owner, "kind") == "VirtualMachineInstance") return text_field(owner, "name");
-  return {};
-}
-
 bool has_ended(const json& object) {
   const std::string phase = text_field(json_at(object, "status"), "phase");
   return phase == "Succeeded" || phase == "Failed";
@@ -154,7 +148,10 @@ std::optional<GpuUser> user_of(const json& pod, const std::set<std::string>& han
   user.phase = text_field(json_at(pod, "status"), "phase");
   user.runtime_class = text_field(spec, "runtimeClassName");
   user.devices = devices_of(pod);
-  if (const std::string vmi = vmi_of(pod); !vmi.empty()) {
+  std::string vmi;
+  for (const json& owner : items_field(metadata, "ownerReferences"))
+    if (vmi.empty() && text_field(owner, "kind") == "VirtualMachineInstance") vmi = text_field(owner, "name");
+  if (!vmi.empty()) {
     user.kind = GpuUser::Kind::vm;
     user.name = vmi;
   } else if (handlers.contains(user.runtime_class) || user.runtime_class.find("kata") != std::string::npos) {
@@ -230,13 +227,6 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
   return vgpus.empty() ? std::string() : "vGPU configuration " + vgpus;
 }
 
-std::string drain_text(const std::string& annotation) {
-  if (annotation.empty()) return {};
-  const auto mark = agent::read_drain_mark(annotation);
-  if (!mark) return "by an annotation that is not the agent's";
-  return mark->since ? "pods are evicted" : "failed: " + mark->failed;
-}
-
 // The server's record of the manager that owns the state's label. Null: there is none.
 const json& state_manager(const json& node) {
   static const json kNone;
@@ -246,14 +236,6 @@ const json& state_manager(const json& node) {
     if (labels.is_object() && labels.contains(label)) return manager;
   }
   return kNone;
-}
-
-// "2026-11-27T20:05:55Z"
-std::optional<std::int64_t> unix_time(const std::string& text) {
-  std::tm parts{};
-  const char* const end = ::strptime(text.c_str(), "%Y-%m-%dT%H:%M:%S", &parts);
-  if (end == nullptr || *end != 'Z') return std::nullopt;
-  return ::timegm(&parts);
 }
 
 bool speaks_of_gpus(std::string_view label) {
@@ -276,9 +258,17 @@ ClusterNode node_of(const json& object) {
   node.cordoned = flag_field(json_at(object, "spec"), "unschedulable");
   node.cordoned_by_ferry = node.cordoned && text_field(annotations, api::kCordonedAnnotation) == "true";
   node.asked_for = asked_for(labels);
-  node.last_changed = unix_time(text_field(state_manager(object), "time"));
+  std::tm time{};
+  const std::string changed = text_field(state_manager(object), "time");  // "2026-11-27T20:05:55Z"
+  const char* const end = ::strptime(changed.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
+  if (end != nullptr && *end == 'Z') node.last_changed = ::timegm(&time);
   node.last_error = text_field(annotations, api::kErrorAnnotation);
-  node.drain = drain_text(text_field(annotations, api::kDrainAnnotation));
+  if (const std::string drain = text_field(annotations, api::kDrainAnnotation); !drain.empty()) {
+    const auto mark = agent::read_drain_mark(drain);
+    node.drain = !mark         ? "by an annotation that is not the agent's"
+                 : mark->since ? "pods are evicted"
+                               : "failed: " + mark->failed;
+  }
 
   for (const auto& [name, value] : labels) {
     if (name == api::kStateLabel) node.state = value;

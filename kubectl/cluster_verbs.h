@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -59,31 +58,6 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
 /// nodes and pods. The subject of the checks is "NAMESPACE/NAME".
 std::vector<Check> vm_checks(const nlohmann::json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<nlohmann::json>>& kubevirts);
-
-/// The resources that a KubeVirt object permits; true: another program than KubeVirt serves it. Absent:
-/// everything is permitted.
-std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& kubevirt);
-
-/// `list`: featureGates or disabledFeatureGates of a KubeVirt object.
-bool has_gate(const nlohmann::json& kubevirt, std::string_view list, std::string_view gate);
-/// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.
-std::optional<bool> is_1_9_or_newer(const nlohmann::json& kubevirt);
-
-// `kubectl ferry kubevirt-cr`: the resources that nodes advertise to VMs, and whether KubeVirt permits them.
-
-struct PermittedResource {
-  std::string name;
-  std::vector<std::string> nodes;  ///< that advertise it
-  bool listed = false;
-  bool by_others = false;  ///< marked as served by another program
-  bool permitted() const { return listed && by_others; }
-};
-std::vector<PermittedResource> permitted_resources(const ClusterGpus& cluster,
-                                                   const nlohmann::json& kubevirt);
-nlohmann::json permitted_document(const std::vector<PermittedResource>& resources);
-/// `kubevirt`: the object that the hint names.
-std::string permitted_text(const std::vector<PermittedResource>& resources, const nlohmann::json& kubevirt,
-                           std::optional<std::size_t> columns);
 
 // `kubectl ferry gather`: the facts about a cluster that support needs, as one document. It takes only listed
 // fields of an object. Never taken are environments, other programs' arguments and annotations, volumes,

@@ -39,8 +39,7 @@
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
 #include "kubectl/kubectl_child.h"
-#include "kubectl/permit_change.h"
-#include "kubectl/published_classes.h"
+#include "kubectl/kubevirt_permits.h"
 
 namespace ferry::kubectl {
 namespace {

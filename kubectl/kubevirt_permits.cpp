@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The resources that KubeVirt permits, and those that nodes advertise.
+#include "kubectl/kubevirt_permits.h"
+
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <fstream>
+#include <iostream>
+#include <iterator>
 #include <map>
+#include <optional>
+#include <set>
+#include <string_view>
 #include <utility>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
+#include "common/kubevirt_rules.h"
+#include "common/text/json.h"
 #include "common/text/text.h"
+#include "dra/names.h"
+#include "dra/slices/resource_slice.h"
+#include "kubectl/agent_pod.h"
 #include "kubectl/cluster_reader.h"
-#include "kubectl/cluster_verbs.h"
+#include "kubevirt-plugin/discovery/resource_assembly.h"
+#include "kubevirt-plugin/discovery/resource_name.h"
+#include "policy/accelerators.h"
 
 namespace ferry::kubectl {
 
@@ -109,6 +127,359 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
           missing->nodes.front(), text_field(metadata, "namespace"), text_field(metadata, "name")),
       columns);
   return out;
+}
+
+namespace {
+
+/// The options for names of the plugin that a pod runs. Absent: it runs none, or one with wrong options.
+std::optional<plugin::NameRules> names_in(const json& pod) {
+  for (const json& container : items_field(json_at(pod, "spec"), "containers")) {
+    if (ferry_verb_in(container) != "plugin") continue;
+    plugin::NameRules out;
+    std::vector<std::string> aliases;
+    CLI::App app;
+    app.allow_extras();
+    app.add_option("--alias", aliases)->allow_extra_args(false);
+    app.add_option("--name-template", out.functions);
+    app.add_option("--vgpu-name-template", out.vgpus);
+    std::vector<std::string> words;
+    for (const json& word : items_field(container, "args"))
+      if (word.is_string()) words.push_back(word.get<std::string>());
+    std::ranges::reverse(words);
+    try {
+      app.parse(words);
+    } catch (const CLI::Error&) {
+      return std::nullopt;  // such a plugin does not start either
+    }
+    for (const std::string& text : aliases)
+      if (auto alias = plugin::parse_alias(text)) out.aliases.insert(std::move(*alias));
+    return out;
+  }
+  return std::nullopt;
+}
+
+std::string attribute(const json& device, const char* name) {
+  return text_field(field_at(device, {"attributes", name}), "string");
+}
+
+/// "0x10de" without its beginning.
+std::string hex_of(const json& device, const char* name) {
+  const std::string text = attribute(device, name);
+  return text.starts_with("0x") ? text.substr(2) : text;
+}
+
+plugin::ResourceClass class_of(const json& device, const plugin::NameRules& names) {
+  if (attribute(device, dra::kType) == dra::kVgpu)
+    return {"vgpuType", attribute(device, "vgpuType"),
+            fmt::format("{}/{}", policy::kResourceDomain, names.vgpu_part(attribute(device, "profile")))};
+  const std::string vendor = hex_of(device, "vendorID");
+  const std::string ids = fmt::format("{}:{}", vendor, hex_of(device, "deviceID"));
+  const std::string product = attribute(device, "productName");
+  std::string part = names.function_part(ids, product);
+  if (part.empty()) part = hex_of(device, "deviceID");
+  std::string domain;  // empty: Ferry has no name for the vendor's domain
+  for (const policy::NamedVendor& one : policy::named_vendors())
+    if (fmt::format("{:04x}", one.id) == vendor) domain = fmt::format("{}.com", one.name);
+  return {"model", ids, fmt::format("{}/{}", domain, part)};
+}
+
+}  // namespace
+
+PublishedClasses published_classes(const std::vector<json>& slices, const std::vector<json>& plugins) {
+  std::map<std::string, plugin::NameRules> names;  // by node
+  plugin::NameRules first;
+  for (const json& pod : plugins)
+    if (auto rules = names_in(pod)) {
+      if (names.empty()) first = *rules;
+      names.insert_or_assign(text_field(json_at(pod, "spec"), "nodeName"), std::move(*rules));
+    }
+  std::set<plugin::ResourceClass> classes;
+  std::set<std::string> notes;
+  for (const json& slice : slices) {
+    const json& spec = json_at(slice, "spec");
+    const auto of_node = names.find(text_field(spec, "nodeName"));
+    for (const json& device : items_field(spec, "devices")) {
+      // A virtual function that a VM gets whole has a claim, and no name of a resource.
+      if (attribute(device, "vgpuType").find(':') != std::string::npos) continue;
+      auto one = class_of(device, of_node == names.end() ? first : of_node->second);
+      if (one.value.empty())
+        notes.insert(fmt::format("a type of vGPUs without a short name is left out: {}", one.resource));
+      else if (const auto name = plugin::ResourceName::parse(one.resource); !name)
+        notes.insert(fmt::format("{} is left out: {}", one.value, name.error().message));
+      else
+        classes.insert(std::move(one));
+    }
+  }
+  PublishedClasses out{.classes = {}, .notes = {notes.begin(), notes.end()}};
+  out.classes = plugin::with_one_class_a_name({classes.begin(), classes.end()}, out.notes);
+  return out;
+}
+
+namespace {
+
+/// Describes one of the two lists of permittedHostDevices.
+struct ListKind {
+  const char* key;
+  const char* selector;
+};
+constexpr ListKind kPci{.key = "pciHostDevices", .selector = "pciVendorSelector"};
+constexpr ListKind kMediated{.key = "mediatedDevices", .selector = "mdevNameSelector"};
+
+struct Entry {
+  std::string selector;  ///< as KubeVirt compares it
+  std::string resource;
+  bool external = false;  ///< KubeVirt leaves it to others to offer it
+};
+
+// PCI IDs in lower case; names of types with underscores, since KubeVirt takes either.
+std::string compared(const ListKind& kind, std::string text) {
+  const bool is_pci = std::string_view(kind.key) == kPci.key;
+  std::ranges::transform(text, text.begin(), [is_pci](unsigned char c) {
+    if (is_pci) return static_cast<char>(std::tolower(c));
+    return c == ' ' ? '_' : static_cast<char>(c);
+  });
+  return text;
+}
+
+tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
+  return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
+}
+
+const json& permitted(const json& kubevirt) {
+  return field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+}
+
+Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
+  const json& value = json_at(entry, key);
+  if (!value.is_string()) return wrong(place + "." + key, "is not a text");
+  return value.get<std::string>();
+}
+
+Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
+  std::vector<Entry> out;
+  const json& list = json_at(permitted(kubevirt), kind.key);
+  if (list.is_null()) return out;
+  const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
+  if (!list.is_array()) return wrong(path, "is not a list");
+  for (std::size_t at = 0; at < list.size(); ++at) {
+    const json& entry = list[at];
+    const std::string place = fmt::format("{}[{}]", path, at);
+    auto selector = text_in(entry, kind.selector, place);
+    if (!selector) return fail(std::move(selector).error());
+    auto resource = text_in(entry, "resourceName", place);
+    if (!resource) return fail(std::move(resource).error());
+    const json& external = json_at(entry, "externalResourceProvider");
+    if (!external.is_null() && !external.is_boolean())
+      return wrong(place + ".externalResourceProvider", "is neither true nor false");
+    out.push_back({.selector = compared(kind, std::move(*selector)),
+                   .resource = std::move(*resource),
+                   .external = external == json(true)});
+  }
+  return out;
+}
+
+/// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
+/// if `enabled` is not set.
+bool removes_vgpus(const json& kubevirt) {
+  const json& enabled =
+      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
+  return enabled.is_boolean() ? enabled.get<bool>()
+                              : !has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration");
+}
+
+/// The field manager that applies the list from a file, and so undoes changes of it: by server-side apply, or
+/// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
+/// none.
+std::string applier_of(const json& kubevirt, const ListKind& kind) {
+  for (const json& manager : items_field(json_at(kubevirt, "metadata"), "managedFields")) {
+    const json& fields =
+        field_at(manager, {"fieldsV1", "f:spec", "f:configuration", "f:permittedHostDevices"});
+    std::string name = text_at(manager, "manager");
+    if (json_at(fields, fmt::format("f:{}", kind.key)).is_null() || name.empty() || name == "ferry") continue;
+    if (text_at(manager, "operation") == "Apply" || name == "kubectl-client-side-apply") return name;
+  }
+  return {};
+}
+
+/// Changes one list: adds to `theirs` the entries that it lacks of `ours`.
+class ListChange {
+ public:
+  ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
+      : kind_(kind), theirs_(std::move(theirs)), applier_(applier_of(kubevirt, kind)), change_(change) {
+    const json& list = json_at(permitted(kubevirt), kind.key);
+    list_ = list.is_null() ? json::array() : list;
+  }
+
+  void add(const Entry& own, const json& as_written) {
+    const std::string said = as_written.value(kind_.selector, "");
+    bool there = false;
+    for (std::size_t at = 0; at < theirs_.size(); ++at) {
+      const Entry& entry = theirs_[at];
+      if (entry.selector != own.selector) continue;
+      const bool same = entry.resource == own.resource;
+      there = there || same;
+      if (entry.external) continue;
+      if (!same) {
+        change_.by_hand.push_back(
+            fmt::format("KubeVirt itself offers {} as {}, in addition to {}: give that entry "
+                        "externalResourceProvider: true, or remove it",
+                        said, entry.resource, own.resource));
+      } else if (lack(fmt::format("{} ({}) is offered by KubeVirt too: its entry lacks "
+                                  "externalResourceProvider: true",
+                                  own.resource, said))) {
+        list_[at]["externalResourceProvider"] = true;
+      }
+    }
+    if (there) return;
+    if (lack(fmt::format("{} ({}) is not permitted", own.resource, said))) list_.push_back(as_written);
+  }
+
+  void finish() {
+    if (changed_) change_.patch["spec"]["configuration"]["permittedHostDevices"][kind_.key] = list_;
+  }
+
+ private:
+  /// Records that an entry is missing. True if Ferry may add it.
+  bool lack(const std::string& what) {
+    if (applier_.empty()) {
+      change_.lacks.push_back(what);
+      changed_ = true;
+      return true;
+    }
+    change_.by_hand.push_back(fmt::format(
+        "{}; the field manager {} applies {}: change it where that has it from, or it is put back", what,
+        applier_, kind_.key));
+    return false;
+  }
+
+  const ListKind& kind_;
+  const std::vector<Entry> theirs_;
+  const std::string applier_;
+  PermitChange& change_;
+  json list_;
+  bool changed_ = false;
+};
+
+/// KubeVirt takes the last selector of a resource name for the name's only model.
+void keep_grace_apart(const std::vector<Entry>& own, const std::vector<Entry>& theirs, PermitChange& change) {
+  std::map<std::string, std::string> grace;
+  for (const Entry& entry : own)
+    if (is_grace_gpu(entry.selector)) grace.emplace(entry.resource, entry.selector);
+  for (const auto* const list : {&own, &theirs}) {
+    for (const Entry& entry : *list) {
+      const auto found = grace.find(entry.resource);
+      if (found == grace.end() || is_grace_gpu(entry.selector)) continue;
+      change.by_hand.push_back(
+          fmt::format("{} is the name of a Grace GPU ({}) and of {}: KubeVirt may refuse every VM that asks "
+                      "for it; give the Grace GPU a name of its own with `ferry plugin --alias {}=NAME`",
+                      entry.resource, found->second, entry.selector, found->second));
+      grace.erase(found);  // once for each name
+    }
+  }
+}
+
+/// A vGPU type may be a mediated device on one node and a virtual function on another.
+void report_two_kinds(const std::vector<Entry>& pci, const std::vector<Entry>& mediated,
+                      const std::set<std::string>& offered_here, PermitChange& change) {
+  for (const std::string& name : offered_here) {
+    if (std::ranges::find(pci, name, &Entry::resource) == pci.end() ||
+        std::ranges::find(mediated, name, &Entry::resource) == mediated.end())
+      continue;
+    change.notes.push_back(
+        fmt::format("{} is a PCI function on some nodes and a mediated device on others: {}; {}", name,
+                    kOneNameForTwoKinds, kOneNameForTwoKindsCure));
+  }
+}
+
+void add_grace_gates(const std::vector<Entry>& own, const json& kubevirt, PermitChange& change) {
+  const auto found =
+      std::ranges::find_if(own, [](const Entry& entry) { return is_grace_gpu(entry.selector); });
+  // The webhook of KubeVirt 1.9 is the first to know Grace GPUs.
+  if (found == own.end() || !is_1_9_or_newer(kubevirt).value_or(true)) return;
+  std::vector<std::string> missing;
+  for (const char* const gate : kGraceGates)
+    if (!has_gate(kubevirt, "featureGates", gate)) missing.emplace_back(gate);
+  if (!missing.empty())
+    change.by_hand.push_back(
+        fmt::format("from KubeVirt 1.9 on a VM with {} starts only with the feature gates {}: add them to "
+                    "spec.configuration.developerConfiguration.featureGates",
+                    found->resource, fmt::join(missing, ", ")));
+  change.notes.push_back(fmt::format("a VM with {} needs {}", found->resource, kGraceVm));
+}
+
+}  // namespace
+
+Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
+  PermitChange change;
+  std::set<std::string> offered_here;
+  std::map<std::string_view, std::vector<Entry>>
+      all;  // by list, what is permitted and what is advertised here
+  for (const ListKind& kind : {kPci, kMediated}) {
+    auto theirs = entries(kubevirt, kind);
+    if (!theirs) return fail(std::move(theirs).error());
+    const auto own = entries(ours, kind);
+    if (!own) return fail(Error(own.error()).during("what this node offers"));
+    auto& entries_of_kind = all[kind.key];
+    std::ranges::copy(*theirs, std::back_inserter(entries_of_kind));
+    std::ranges::copy(*own, std::back_inserter(entries_of_kind));
+    for (const Entry& entry : *own) offered_here.insert(entry.resource);
+    if (std::string_view(kind.key) == kPci.key) {
+      keep_grace_apart(*own, *theirs, change);
+      add_grace_gates(*own, kubevirt, change);
+    }
+    if (permitted(kubevirt).is_null()) continue;
+    ListChange list(kind, std::move(*theirs), kubevirt, change);
+    for (std::size_t at = 0; at < own->size(); ++at)
+      list.add((*own)[at], json_at(permitted(ours), kind.key)[at]);
+    list.finish();
+  }
+  report_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
+  const bool has_vgpus = !entries(ours, kMediated)->empty();
+  if (permitted(kubevirt).is_null()) {
+    change.notes.emplace_back("without permittedHostDevices every resource is permitted");
+    if (has_vgpus && removes_vgpus(kubevirt)) {
+      change.by_hand.emplace_back(
+          "KubeVirt removes this node's mediated vGPUs, since nothing lists them: set "
+          "mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources "
+          "that the cluster's VMs use (what is not in it is then forbidden)");
+    }
+  }
+  const json& desired = field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration"});
+  const bool has_types = std::ranges::any_of(
+      std::array{"mediatedDeviceTypes", "mediatedDevicesTypes", "nodeMediatedDeviceTypes"},
+      [&desired](const char* key) { return !json_at(desired, key).empty(); });
+  if (has_vgpus && has_types && removes_vgpus(kubevirt)) {
+    change.by_hand.emplace_back(
+        "KubeVirt makes mediated vGPUs itself (mediatedDevicesConfiguration): remove its types, or set "
+        "enabled: false");
+  }
+  if (!has_gate(kubevirt, "featureGates", "HostDevices"))
+    change.notes.emplace_back(
+        "VMs that ask under hostDevices need the feature gate HostDevices; under gpus they need none");
+  return change;
+}
+
+std::string change_text(const std::string& name, const PermitChange& change) {
+  std::string out = fmt::format(
+      "KubeVirt {}: {}\n", name,
+      change.fits() ? "permits what this node offers" : "does not permit all that this node offers");
+  for (const std::string& text : change.lacks) out += fmt::format("  {}\n", text);
+  for (const std::string& text : change.by_hand) out += fmt::format("  by hand: {}\n", text);
+  for (const std::string& text : change.notes) out += fmt::format("  note: {}\n", text);
+  return out;
+}
+
+Result<json> read_offered(const std::string& file) {
+  std::ifstream opened;
+  if (file != "-") {
+    opened.open(file);
+    if (!opened) return fail(error_from_errno(errno, "read " + file));
+  }
+  std::istream& in = file == "-" ? std::cin : opened;
+  json offered = json::parse(in, nullptr, false);
+  if (permitted(offered).is_object()) return offered;
+  return fail(Errc::usage, fmt::format("{} is not what `ferry kubevirt-cr -o json` prints",
+                                       file == "-" ? "standard input" : file));
 }
 
 }  // namespace ferry::kubectl

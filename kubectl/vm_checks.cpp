@@ -11,6 +11,7 @@
 #include "common/text/text.h"
 #include "kubectl/cluster_reader.h"
 #include "kubectl/cluster_verbs.h"
+#include "kubectl/kubevirt_permits.h"
 
 namespace ferry::kubectl {
 namespace {

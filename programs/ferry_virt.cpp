@@ -8,8 +8,8 @@
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
-#include "virt/answer.h"
 #include "virt/connection.h"
+#include "virt/virt_client.h"
 
 namespace ferry::virt {
 namespace {

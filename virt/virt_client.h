@@ -6,12 +6,24 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/result.h"
 #include "virt/domain.h"
 
 namespace ferry::virt {
+
+// The answer that ferry-virt prints on stdout and its client reads: a single JSON object.
+//
+//   {"domains":[{"name":"a","uuid":"…","pid":412,"pci":["0000:01:00.0"],"mdev":["…"]}]}
+//   {"error":{"code":"unreachable","message":"…","hint":"…"}}
+
+std::string answer_text(const std::vector<Domain>& domains);
+std::string answer_text(const Error& error);
+
+/// Reads an answer. An error in it is returned as that error; an unreadable answer is Errc::malformed_host.
+Result<std::vector<Domain>> read_domains_answer(std::string_view text);
 
 struct HelperOutput {
   std::string out;
@@ -32,9 +44,6 @@ struct VirtHelper {
   std::filesystem::path host_root = "/";  ///< HostFs::root() of the host that libvirtd runs on
   std::string uri = {};                   ///< libvirt connection URI; empty: the system's own daemon
 };
-
-/// `ferry-virt` beside the running executable, else the bare name for PATH to find.
-std::filesystem::path virt_program();
 
 /// A healthy libvirtd answers in milliseconds.
 inline constexpr std::chrono::milliseconds kDomainsDeadline{2000};

@@ -26,13 +26,6 @@ struct FoundPolicy {
   bool of_profile = false;  ///< PolicyFile::of_profiles
 };
 
-// A site's profile file often began as a copy of NVIDIA's, so equal content is no conflict. A profile has no
-// list of services to stop and gets the agent's. A policy has its own list, so it always differs from a
-// profile.
-bool says_another(const FoundPolicy& first, const FoundPolicy& other) {
-  return first.of_profile != other.of_profile || !same_policy(first.policy, other.policy);
-}
-
 // NVIDIA's own file has hundreds of names.
 std::string listed(std::span<const std::string> names) {
   constexpr std::size_t kMost = 12;
@@ -67,8 +60,12 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
         found.push_back({.policy = policy, .config = config.text, .of_profile = file->of_profiles});
     }
   }
-  const auto other =
-      std::ranges::find_if(found, [&](const FoundPolicy& one) { return says_another(found.front(), one); });
+  // A site's profile file often began as a copy of NVIDIA's, so equal content is no conflict. A profile has
+  // no list of services to stop and gets the agent's. A policy has its own list, so it always differs from a
+  // profile.
+  const auto other = std::ranges::find_if(found, [&](const FoundPolicy& one) {
+    return one.of_profile != found.front().of_profile || !same_policy(found.front().policy, one.policy);
+  });
   if (!found.empty() && other == found.end()) {
     warnings.insert(warnings.end(), unreachable.begin(), unreachable.end());
     for (const Error& fault : faults) warnings.push_back("passed over: " + fault.message);

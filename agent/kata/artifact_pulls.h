@@ -19,7 +19,6 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
-#include "kata-manager/artifacts/fetch_process.h"
 #include "kata-manager/artifacts/fetch_request.h"
 #include "kube/backoff.h"
 #include "kube/timers.h"
@@ -107,7 +106,8 @@ class ArtifactPulls : Pinned {
 class FetchRunner final : public Fetcher {
  public:
   /// The loop and the host must outlive this object.
-  FetchRunner(EventLoop& loop, const HostFs& host, std::filesystem::path program = kata::fetch_program());
+  FetchRunner(EventLoop& loop, const HostFs& host,
+              std::filesystem::path program = program_beside(kata::kFetchProgram));
   ~FetchRunner() override;
 
   Result<> begin(const kata::FetchRequest& request, Done done) override;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <csignal>
-#include <filesystem>
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -103,10 +102,9 @@ class Pair : Pinned {
   }
 
   Result<> start(const std::string& name, const std::vector<std::string>& words) {
-    std::error_code failure;
-    const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-    if (failure) return fail(error_from_errno(failure.value(), "read /proc/self/exe"));
-    auto pid = spawn(own.parent_path() / name, words, {.out = STDOUT_FILENO, .err = STDERR_FILENO});
+    const auto folder = program_folder();
+    if (!folder) return fail(folder.error());
+    auto pid = spawn(*folder / name, words, {.out = STDOUT_FILENO, .err = STDERR_FILENO});
     if (!pid) return fail(std::move(pid).error());
     children_.push_back({.pid = *pid, .name = words.front()});
     return {};

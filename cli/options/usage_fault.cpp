@@ -44,16 +44,6 @@ std::optional<std::string> swallowed_verb(const CLI::App& app) {
   return fmt::format("--host-root took '{}' as its folder", folder);
 }
 
-/// The positional that is missing, by its description: "name a device".
-std::optional<std::string> missing_positional(const CLI::App& at) {
-  for (const CLI::Option* option : at.get_options()) {
-    if (!option->get_positional() || !option->get_required() || option->count() > 0) continue;
-    const std::string& description = option->get_description();
-    return "name " + description.substr(0, description.find_first_of(":,;"));
-  }
-  return std::nullopt;
-}
-
 std::string of_a_missing_part(const CLI::App& app, const CLI::App& at, const CLI::ParseError& error,
                               const std::optional<std::string>& unread, const HelpFrame& frame) {
   const bool lacks_verb = at.get_require_subcommand_min() > 0;
@@ -73,7 +63,12 @@ std::string of_a_missing_part(const CLI::App& app, const CLI::App& at, const CLI
                                                         : fmt::format("; did you mean '{}'?", other->verb));
   }
   if (lacks_verb) return swallowed_verb(app).value_or("a verb is missing");
-  if (const auto missing = missing_positional(at)) return *missing;
+  // The positional that is missing, by its description: "name a device".
+  for (const CLI::Option* option : at.get_options()) {
+    if (!option->get_positional() || !option->get_required() || option->count() > 0) continue;
+    const std::string& description = option->get_description();
+    return "name " + description.substr(0, description.find_first_of(":,;"));
+  }
   if (unread) {
     std::vector<std::string> known = options_at(at);
     return fmt::format("unexpected word '{}'{}", *unread, did_you_mean(*unread, known));

@@ -216,13 +216,6 @@ Explanation of_accelerator(const ExplainInputs& inputs, const host::AcceleratorD
 
 namespace {
 
-const host::VgpuDescription* vgpu_on(const host::AcceleratorDescription& gpu,
-                                     const vfio::PciAddress& function) {
-  const auto found = std::ranges::find_if(
-      gpu.vgpus, [&](const host::VgpuDescription& vgpu) { return vgpu.device.parent == function; });
-  return found == gpu.vgpus.end() ? nullptr : &*found;
-}
-
 std::string relation(const host::AcceleratorDescription& gpu, const vfio::PciFunction& function) {
   if (function.physical_function) return "a virtual function of " + gpu.address().text();
   if (vfio::is_companion(gpu.function, function)) return "of the same card as " + gpu.address().text();
@@ -280,7 +273,9 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
   add_place(out, inputs, function);
   add_group(out, inputs, function);
   if (gpu != nullptr && function.physical_function) {
-    const host::VgpuDescription* vgpu = vgpu_on(*gpu, function.address);
+    const auto found = std::ranges::find_if(
+        gpu->vgpus, [&](const host::VgpuDescription& one) { return one.device.parent == function.address; });
+    const host::VgpuDescription* const vgpu = found == gpu->vgpus.end() ? nullptr : &*found;
     out.add("vGPUs",
             vgpu == nullptr ? "none" : fmt::format("{}  {}", vgpu->device.id.text, vgpu->device.type_name));
     add_advertised(out, inputs,

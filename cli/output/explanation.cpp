@@ -36,13 +36,6 @@ std::vector<std::string> known_names(const ExplainInputs& inputs) {
   return names;
 }
 
-json place_document(const ExplainInputs& inputs, const vfio::PciAddress& address) {
-  const auto place = inputs.places.find(address);
-  if (place == inputs.places.end()) return nullptr;
-  const auto& slot = place->second.slot;
-  return {{"slot", or_null(slot)}, {"above", place->second.above}};
-}
-
 }  // namespace
 
 void Explanation::add(const std::string& label, std::string text, Tint tint) {
@@ -106,7 +99,9 @@ json to_json(const ExplainInputs& inputs, const Subject& subject) {
       const host::AcceleratorDescription* gpu =
           description == nullptr ? gpu_of(inputs, function) : description;
       out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
-      out["place"] = place_document(inputs, subject.address);
+      out["place"] = nullptr;
+      if (const auto place = inputs.places.find(subject.address); place != inputs.places.end())
+        out["place"] = {{"slot", or_null(place->second.slot)}, {"above", place->second.above}};
       std::vector<Way> ways;
       if (description != nullptr)
         ways = ways_of(inputs, *description);

@@ -131,30 +131,6 @@ Result<std::vector<CcDevice>> choose(const std::vector<CcDevice>& all,
   return out;
 }
 
-json document_of(WantedMode mode, const vfio::ModeOutcome& outcome) {
-  auto devices = json::array();
-  for (const vfio::DeviceOutcome& device : outcome.devices)
-    devices.push_back({{"address", device.address.text()},
-                       {"before", or_null(device.before)},
-                       {"after", or_null(device.after)},
-                       {"result", word_for(vfio::kModeResults, device.result)},
-                       {"problem", or_null(device.problem)}});
-  return {{"mode", word_for(vfio::kWantedModes, mode)},
-          {"devices", std::move(devices)},
-          {"problem", or_null(outcome.problem)}};
-}
-
-std::string table_of(const vfio::ModeOutcome& outcome, const Session& session) {
-  Table table({"DEVICE", "BEFORE", "NOW", "RESULT", "PROBLEM"});
-  const auto or_unknown = [](const std::string& mode) {
-    return mode.empty() ? std::string("unknown") : mode;
-  };
-  for (const vfio::DeviceOutcome& device : outcome.devices)
-    table.add({device.address.text(), or_unknown(device.before), or_unknown(device.after),
-               std::string(word_for(vfio::kModeResults, device.result)), visible_line(device.problem)});
-  return table.text(text_output(session).columns);
-}
-
 ExitStatus show_plan(const Session& session, const std::vector<CcDevice>& devices, WantedMode mode) {
   const std::string wanted(word_for(vfio::kWantedModes, mode));
   VerbOutput out;
@@ -172,9 +148,28 @@ ExitStatus show_plan(const Session& session, const std::vector<CcDevice>& device
 }
 
 ExitStatus show(const Session& session, const vfio::ModeOutcome& outcome, WantedMode mode) {
-  VerbOutput out{.document = document_of(mode, outcome), .text = table_of(outcome, session)};
+  const auto or_unknown = [](const std::string& text) {
+    return text.empty() ? std::string("unknown") : text;
+  };
+  auto devices = json::array();
+  Table table({"DEVICE", "BEFORE", "NOW", "RESULT", "PROBLEM"});
+  for (const vfio::DeviceOutcome& device : outcome.devices) {
+    const std::string result(word_for(vfio::kModeResults, device.result));
+    devices.push_back({{"address", device.address.text()},
+                       {"before", or_null(device.before)},
+                       {"after", or_null(device.after)},
+                       {"result", result},
+                       {"problem", or_null(device.problem)}});
+    table.add({device.address.text(), or_unknown(device.before), or_unknown(device.after), result,
+               visible_line(device.problem)});
+  }
+  VerbOutput out{.document = {{"mode", word_for(vfio::kWantedModes, mode)},
+                              {"devices", std::move(devices)},
+                              {"problem", or_null(outcome.problem)}},
+                 .text = table.text(text_output(session).columns)};
   (void)print(session, out);
   if (outcome.problem.empty()) return ExitStatus::done;
+
   Error error{.code = make_error_code(outcome.refused ? Errc::refused : Errc::failed),
               .message = outcome.problem};
   const auto interrupted = vfio::interrupted_mode_changes(*session.host);

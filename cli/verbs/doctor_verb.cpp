@@ -31,7 +31,6 @@
 #include "kubevirt-plugin/kubevirt_resource.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/checks/passthrough_checks.h"
-#include "vfio/confidential/cc_manager_check.h"
 #include "vfio/pci/device_facts.h"
 #include "vgpu-dm/types/type_table.h"
 

@@ -144,12 +144,6 @@ Result<FetchedArtifacts> fetch_all(const Session& session, const KataOptions& op
   return out;
 }
 
-void add_notes(const FetchedArtifacts& fetched, kata::KataChange& report) {
-  for (const auto& [name, artifact] : fetched)
-    for (const std::string& note : artifact.notes)
-      report.setup.notes.push_back(fmt::format("{}: {}", name, note));
-}
-
 Result<kata::KataChange> install(const Session& session, const KataOptions& options) {
   if (auto r = require_root(session); !r) return fail(std::move(r).error());
   const auto file = read_some_classes(options);
@@ -200,7 +194,10 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     foresee_refusal(session, options, *runtime, report);
     return report;
   }
-  if (!is_text(session.output)) add_notes(fetched, report);  // people have read them already
+  if (!is_text(session.output))  // people have read them already
+    for (const auto& [name, artifact] : fetched)
+      for (const std::string& note : artifact.notes)
+        report.setup.notes.push_back(fmt::format("{}: {}", name, note));
   if (auto r = load_modules(session, options, *file); !r) return fail(std::move(r).error());
   if (auto r = kata::apply_kata(change_context(session, options, *runtime), *session.writer, report,
                                 kata::artifacts_dirs_with(*session.host, file->artifacts_dir),

@@ -226,17 +226,13 @@ class TreeBuilder final : public YAML::EventHandler {
     } catch (const Ended&) {
       return std::nullopt;
     } catch (const YAML::Exception& error) {
-      return wrong(error.mark.line + 1, "not readable as YAML: " + plain(error.msg),
-                   syntax_hint(error.mark.line));
+      // The parser means by these that a line is indented to no list or map above it.
+      std::string why = error.msg;
+      if (why == "end of sequence not found") why = "its indentation fits no list above it";
+      if (why == "end of map not found") why = "its indentation fits no map above it";
+      return wrong(error.mark.line + 1, "not readable as YAML: " + why, syntax_hint(error.mark.line));
     }
     return std::nullopt;
-  }
-
-  /// The parser means by these that a line is indented to no list or map above it.
-  static std::string plain(const std::string& message) {
-    if (message == "end of sequence not found") return "its indentation fits no list above it";
-    if (message == "end of map not found") return "its indentation fits no map above it";
-    return message;
   }
 
   /// The hint for an unreadable line (from 0): whether its indentation is wrong.
@@ -274,10 +270,6 @@ class TreeBuilder final : public YAML::EventHandler {
 
   static bool is_text(const std::string& tag) { return tag == "!" || tag == "tag:yaml.org,2002:str"; }
 
-  bool wants_key() const {
-    return !open_.empty() && open_.back().part.node.kind == ConfigNode::Kind::map && !open_.back().key;
-  }
-
   Error wrong(int line, const std::string& what, std::string hint = {}) const {
     return {.code = Errc::invalid_config,
             .message = fmt::format("{}: {}", source_.place(line), what),
@@ -306,7 +298,10 @@ class TreeBuilder final : public YAML::EventHandler {
     ConfigNode node;
     node.kind = kind;
     node.line = mark.line + 1;
-    if (root_ && kind != ConfigNode::Kind::null) begin_second(node.line);
+    if (root_ && kind != ConfigNode::Kind::null) {
+      if (let_pass(node.line, "a second document begins here; it is not read")) throw Ended();
+      refuse(node.line, "a second document begins here", "keep one document in a file");
+    }
     check_depth(0, node.line);
     count(1, node.line);
     if (!tag.empty() && tag != "?" && !is_text(tag))
@@ -314,13 +309,9 @@ class TreeBuilder final : public YAML::EventHandler {
     return node;
   }
 
-  [[noreturn]] void begin_second(int line) {
-    if (let_pass(line, "a second document begins here; it is not read")) throw Ended();
-    refuse(line, "a second document begins here", "keep one document in a file");
-  }
-
   void open(ConfigNode node, YAML::anchor_t anchor) {
-    if (wants_key()) refuse_key(node.line);
+    if (!open_.empty() && open_.back().part.node.kind == ConfigNode::Kind::map && !open_.back().key)
+      refuse_key(node.line);
     open_.push_back({.part = {.node = std::move(node)}, .anchor = anchor, .values_before = values_ - 1});
   }
 
@@ -342,7 +333,11 @@ class TreeBuilder final : public YAML::EventHandler {
     if (in.part.node.kind == ConfigNode::Kind::list) {
       in.part.node.items.push_back(std::move(part.node));
     } else if (!in.key) {
-      place_key(in, std::move(part.node));
+      ConfigNode key = std::move(part.node);
+      if (key.kind == ConfigNode::Kind::null)
+        key.kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() is false for both
+      if (key.kind != ConfigNode::Kind::scalar) refuse_key(key.line);
+      in.key = std::move(key);
     } else {
       ConfigNode key = *std::move(in.key);
       in.key.reset();
@@ -360,21 +355,22 @@ class TreeBuilder final : public YAML::EventHandler {
 
   [[noreturn]] void refuse_key(int line) { refuse(line, "a key must be a single word"); }
 
-  void place_key(Open& in, ConfigNode key) {
-    if (key.kind == ConfigNode::Kind::null)
-      key.kind = ConfigNode::Kind::scalar;  // `~:` and `: x`; is_string() is false for both
-    if (key.kind != ConfigNode::Kind::scalar) refuse_key(key.line);
-    in.key = std::move(key);
-  }
-
   void place_value(Open& in, ConfigNode key, ConfigNode value) {
     if (value.kind == ConfigNode::Kind::null) value.line = key.line;  // yaml-cpp gives the next token's line
     if (!key.quoted && key.text == "<<") {
       if (in.merges) refuse(key.line, "<<: the key stands twice", "merge a list: <<: [*first, *second]");
       in.merges = true;
-      add_merged(in, std::move(value), key.line);
+      const auto is_map = [](const ConfigNode& node) { return node.kind == ConfigNode::Kind::map; };
+      if (is_map(value)) {
+        in.merged.push_back(std::move(value));
+      } else if (value.kind == ConfigNode::Kind::list && std::ranges::all_of(value.items, is_map)) {
+        std::ranges::move(value.items, std::back_inserter(in.merged));
+      } else {
+        refuse(key.line, "<<: only a map, or a list of maps, can be merged in");
+      }
       return;
     }
+
     auto& members = in.part.node.members;
     if (const auto [first, fresh] = in.seen.emplace(key.text, key.line); !fresh) {
       const std::string twice =
@@ -383,17 +379,6 @@ class TreeBuilder final : public YAML::EventHandler {
       std::erase_if(members, [&](const ConfigMember& member) { return member.key.text == key.text; });
     }
     members.push_back({.key = std::move(key), .value = std::move(value)});
-  }
-
-  void add_merged(Open& in, ConfigNode value, int line) {
-    const auto is_map = [](const ConfigNode& node) { return node.kind == ConfigNode::Kind::map; };
-    if (is_map(value)) {
-      in.merged.push_back(std::move(value));
-    } else if (value.kind == ConfigNode::Kind::list && std::ranges::all_of(value.items, is_map)) {
-      std::ranges::move(value.items, std::back_inserter(in.merged));
-    } else {
-      refuse(line, "<<: only a map, or a list of maps, can be merged in");
-    }
   }
 
   // yaml-cpp reports literal blocks like quoted strings, so the text at the mark decides. Anchors and tags

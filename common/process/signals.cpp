@@ -16,15 +16,6 @@ sigset_t only(int signal) {
   return out;
 }
 
-[[noreturn]] void end_by(int signal) {
-  const sigset_t its = only(signal);
-  (void)std::signal(signal, SIG_DFL);
-  ::pthread_sigmask(SIG_UNBLOCK, &its, nullptr);
-  (void)std::raise(signal);
-  constexpr int kSignalled = 128;
-  ::_exit(kSignalled + signal);  // PID 1 of a container survives the signal
-}
-
 }  // namespace
 
 FinishOnSignal::FinishOnSignal() {
@@ -73,7 +64,14 @@ void FinishOnSignal::wait() const {
   say_to_stderr_if_it_is_taken(
       "ferry: finishing what has begun; once more stops at once and leaves it as it is then\n");
   ::sigwait(&awaited_, &signal);
-  if (!over_) end_by(signal);
+  if (over_) return;
+
+  const sigset_t its = only(signal);
+  (void)std::signal(signal, SIG_DFL);
+  ::pthread_sigmask(SIG_UNBLOCK, &its, nullptr);
+  (void)std::raise(signal);
+  constexpr int kSignalled = 128;
+  ::_exit(kSignalled + signal);  // PID 1 of a container survives the signal
 }
 
 }  // namespace ferry

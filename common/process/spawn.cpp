@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -41,6 +42,20 @@ std::vector<char*> pointers_to(const std::vector<std::string>& words) {
     out.push_back(const_cast<char*>(word.c_str()));  // NOLINT: exec's type
   out.push_back(nullptr);
   return out;
+}
+
+Result<std::filesystem::path> program_folder() {
+  std::error_code failure;
+  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
+  if (failure) return fail(error_from_errno(failure.value(), "read /proc/self/exe"));
+  return own.parent_path();
+}
+
+std::filesystem::path program_beside(const std::string& name) {
+  const auto folder = program_folder();
+  std::error_code failure;
+  const bool is_there = folder && std::filesystem::exists(*folder / name, failure);
+  return is_there ? *folder / name : std::filesystem::path(name);
 }
 
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,
@@ -137,6 +152,7 @@ class RunningChild : Pinned {
   }
 
   Result<ProgramOutput> collect(const std::string& name, const OutputLimits& limits, const Heard& heard) {
+    constexpr std::size_t kAtOnce = std::size_t{64} << 10U;  // of its standard error
     ProgramOutput output;
     const auto until = limits.time ? std::optional(Clock::now() + *limits.time) : std::nullopt;
     for (bool ended = false; !ended;) {
@@ -150,7 +166,11 @@ class RunningChild : Pinned {
       const bool open = output_.valid();
       if (auto read = take(output_, output.text, limits.bytes); !read)
         return fail(std::move(read).error().during(name));
-      if (auto read = hear(heard); !read) return fail(std::move(read).error().during(name));
+      std::string said;
+      auto read = take(errors_, said, kAtOnce);
+      if (!said.empty()) heard(said);
+      if (!read) return fail(std::move(read).error().during(name));
+
       if (output.text.size() > limits.bytes)
         return fail(
             {.code = std::make_error_code(std::errc::file_too_large),
@@ -193,14 +213,6 @@ class RunningChild : Pinned {
       into.append(buffer.data(), static_cast<std::size_t>(n));
     }
     return {};
-  }
-
-  Result<> hear(const Heard& heard) {
-    constexpr std::size_t kAtOnce = std::size_t{64} << 10U;
-    std::string text;
-    auto read = take(errors_, text, kAtOnce);
-    if (!text.empty()) heard(text);
-    return read;
   }
 
   int pid_;

@@ -35,6 +35,12 @@ Result<UniqueFd> memory_file(std::string_view text);
 /// Pointers to the words and a null pointer, as execve(2) takes them; it writes to no word.
 std::vector<char*> pointers_to(const std::vector<std::string>& words);
 
+/// The folder of this process's program, which has Ferry's other programs, too.
+Result<std::filesystem::path> program_folder();
+
+/// The program of that name in program_folder(), else the bare name for PATH to find.
+std::filesystem::path program_beside(const std::string& name);
+
 /// Starts `program`, looked up in PATH if its name has no '/', with `words` as its argv. Returns its process
 /// ID, for reap(), or the errno of the start.
 Result<int> spawn(const std::filesystem::path& program, const std::vector<std::string>& words,

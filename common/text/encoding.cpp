@@ -14,11 +14,6 @@ constexpr std::size_t kLettersOfAGroup = 4;
 
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-int value_of(char c) {
-  const auto at = kLetters.find(c);
-  return at == std::string_view::npos ? -1 : static_cast<int>(at);
-}
-
 bool ends_a_line(char c) {
   return c == '\n' || c == '\r';
 }
@@ -35,8 +30,8 @@ std::optional<std::string> from_base64(std::string_view text) {
   unsigned count = 0;
   for (const char c : text) {
     if (ends_a_line(c)) continue;
-    const int value = value_of(c);
-    if (value < 0) return std::nullopt;
+    const auto value = kLetters.find(c);
+    if (value == std::string_view::npos) return std::nullopt;
     ++letters;
     bits = (bits << kBitsOfALetter) | static_cast<unsigned>(value);
     count += kBitsOfALetter;

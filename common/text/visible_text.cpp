@@ -17,10 +17,6 @@ unsigned char byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
 }
 
-bool continues(unsigned char byte) {
-  return (byte & 0xc0U) == 0x80U;
-}
-
 // Length of a UTF-8 character by its first byte; 0: no character begins so.
 std::size_t length_of(unsigned char first) {
   if (first < 0x80) return 1;
@@ -52,9 +48,9 @@ std::size_t character_at(std::string_view text) {
   const std::size_t length = length_of(byte_at(text, 0));
   if (length == 0 || length > text.size()) return 0;
   if (length > 1 && !may_follow(byte_at(text, 0), byte_at(text, 1))) return 0;
-  const auto rest = text.substr(1, length - 1);
-  return std::ranges::all_of(rest, [](char c) { return continues(static_cast<unsigned char>(c)); }) ? length
-                                                                                                    : 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte_at(text, i) & 0xc0U) != 0x80U) return 0;
+  return length;
 }
 
 char32_t code_point(std::string_view character) {
@@ -71,11 +67,6 @@ bool is_control(char32_t point) {
          point == 0x200f || (point >= 0x202a && point <= 0x202e) || (point >= 0x2066 && point <= 0x2069);
 }
 
-void escape(std::string_view bytes, std::string& out) {
-  for (const char byte : bytes)
-    fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(byte));
-}
-
 /// `stays(text)`, for a text that begins with a control character: how many bytes at the front are kept.
 template <typename Stays>
 std::string escaped(std::string_view text, Stays stays) {
@@ -89,7 +80,7 @@ std::string escaped(std::string_view text, Stays stays) {
       out.append(text, 0, taken = kept);
     } else {
       taken = std::max<std::size_t>(taken, 1);
-      escape(text.substr(0, taken), out);
+      for (std::size_t i = 0; i < taken; ++i) out += fmt::format("\\x{:02x}", byte_at(text, i));
     }
     text.remove_prefix(taken);
   }

@@ -22,13 +22,6 @@
 namespace ferry::host {
 namespace {
 
-api::VgpuFramework framework_of(const mdev::VgpuGpu& gpu) {
-  using enum api::VgpuFramework;
-  const auto& framework = *gpu.framework;
-  if (!framework.makes_vgpus()) return none;
-  return framework.has_mediated_devices() ? mdev : vendor_vfio;
-}
-
 /// True if the driver may list vGPU types and lists none yet: nvidia-vgpud tells it the types some time after
 /// the driver has the GPU. A GPU that lacks its virtual functions gets no type before them.
 bool may_list_types_later(const mdev::VgpuGpu& gpu) {
@@ -148,22 +141,21 @@ void add_placements(const mdev::ManagedGpu* managed, const api::ClaimableGpu* be
   type.placements = known->placements;
 }
 
-/// `is_empty`: the GPU has no vGPUs, so that a policy may change its value.
-bool has_mixed_sizes(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool is_empty,
-                     const api::ClaimableGpu* before) {
-  if (!is_empty && before != nullptr) return before->mixed_sizes;
-  const auto allow = facts.for_dra.find(gpu.address());
-  return allow != facts.for_dra.end() && allow->second.mixed_sizes;
-}
-
 /// `lacks_some`: the GPU does not list all of its types now.
 void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks_some,
                api::ClaimableGpu& out) {
   const api::ClaimableGpu* before = earlier(facts, gpu);
   const bool is_waiting = may_list_types_later(gpu);
   const bool is_empty = !is_waiting && lists_all_types(gpu, lacks_some);
-  out.mixed_sizes = has_mixed_sizes(facts, gpu, is_empty, before);
-  out.framework = framework_of(gpu);
+  const auto allow = facts.for_dra.find(gpu.address());
+  out.mixed_sizes = allow != facts.for_dra.end() && allow->second.mixed_sizes;
+  // A policy may change the value of a GPU without vGPUs alone.
+  if (!is_empty && before != nullptr) out.mixed_sizes = before->mixed_sizes;
+  out.framework = api::VgpuFramework::none;
+  if (gpu.framework->makes_vgpus())
+    out.framework =
+        gpu.framework->has_mediated_devices() ? api::VgpuFramework::mdev : api::VgpuFramework::vendor_vfio;
+
   const auto said = facts.managed.find(gpu.address());
   const bool is_answered = said != facts.managed.end() && said->second;
   const bool has_no_instances = is_answered && said->second->instances.empty();
@@ -204,7 +196,6 @@ void add_types(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu, bool lacks
                          .framebuffer_mib = type.framebuffer_mib.value_or(0),
                          .most_per_gpu = type.max_instances});
   }
-  const auto allow = facts.for_dra.find(gpu.address());
   for (api::VgpuType& type : out.types) {
     type.allowed = allow == facts.for_dra.end() || allow->second.allows(named(type));
     if (out.mixed_sizes) add_placements(is_answered ? &*said->second : nullptr, before, type);

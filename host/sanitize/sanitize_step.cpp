@@ -19,19 +19,17 @@ namespace {
 using api::SanitizeResult;
 using api::SanitizeState;
 
-/// Empty: the GPU stays as it is.
-std::string why_sanitized(const GpuHistory& gpu, const SanitizeFacts& facts) {
-  if (facts.is_asked) return "an administrator asks for it";
-  if (!gpu.knows(facts.boot_id, facts.binding)) return "it was bound since, or its past is not known";
-  if (gpu.status.state == SanitizeState::in_use || facts.used_since == gpu.status.count)
-    return "its last use is over";
-  return facts.wrong_mode;
-}
-
 }  // namespace
 
 void follow(GpuHistory& gpu, const SanitizeFacts& facts, std::uint64_t now) {
-  const std::string why = why_sanitized(gpu, facts);
+  std::string why = facts.wrong_mode;  // empty: the GPU stays as it is
+  if (facts.is_asked)
+    why = "an administrator asks for it";
+  else if (!gpu.knows(facts.boot_id, facts.binding))
+    why = "it was bound since, or its past is not known";
+  else if (gpu.status.state == SanitizeState::in_use || facts.used_since == gpu.status.count)
+    why = "its last use is over";
+
   gpu.boot_id = facts.boot_id;
   gpu.binding = facts.binding;
   if (!facts.user.empty()) {

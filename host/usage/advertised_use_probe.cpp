@@ -95,23 +95,6 @@ bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
   return is_present(host, liveness).value_or(true);
 }
 
-namespace {
-
-enum class Listing { none, whole, vgpu };
-
-/// How a plugin may list a device: a function on a vfio driver whole, and a mediated device or a virtual
-/// function as a vGPU. Others, and a function that has gone, are not listed.
-Listing listing_of(const HostFs& host, const std::string& device) {
-  const auto address = vfio::PciAddress::parse(device);
-  if (!address) return Listing::vgpu;
-  const auto function = vfio::read_function(host, *address);
-  if (!function) return Listing::none;
-  if (function->is_virtual_function()) return Listing::vgpu;
-  return vfio::on_vfio_driver(*function) ? Listing::whole : Listing::none;
-}
-
-}  // namespace
-
 std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host, const PluginFiles& files,
                                                                const std::set<std::string>& asked,
                                                                std::span<const vfio::UseQuestion> questions,
@@ -124,9 +107,17 @@ std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& hos
   const std::string why = fmt::format(
       "the device plugin runs, and its list is not known: {}; see its log, and restart it", fault);
   for (const vfio::UseQuestion& question : questions) {
-    const Listing listing = listing_of(host, question.device);
-    if (listing != Listing::none || asked.contains(question.device)) report.unseen[question.device] = why;
-    if (listing == Listing::vgpu) report.blind = why;  // a deleted vGPU cannot be put back
+    // A plugin lists a function on a vfio driver whole, and a mediated device or a virtual function as a
+    // vGPU. It lists no others, and no function that has gone.
+    bool is_whole = false;
+    bool is_vgpu = true;
+    if (const auto address = vfio::PciAddress::parse(question.device)) {
+      const auto function = vfio::read_function(host, *address);
+      is_vgpu = function && function->is_virtual_function();
+      is_whole = function && !is_vgpu && vfio::on_vfio_driver(*function);
+    }
+    if (is_whole || is_vgpu || asked.contains(question.device)) report.unseen[question.device] = why;
+    if (is_vgpu) report.blind = why;  // a deleted vGPU cannot be put back
   }
   return std::nullopt;
 }

@@ -11,7 +11,7 @@
 
 #include "common/process/this_process.h"
 #include "common/text/text.h"
-#include "host/usage/nvidia_persistence.h"
+#include "host/usage/nvidia_driver.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
 
@@ -111,12 +111,6 @@ class KnownTables {
   std::optional<bool> asks_;
   std::vector<int> known_;  // a thread for each table, in the kernel's order
 };
-
-// ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the name of an open VM.
-bool is_open_vm(const HostFs& host, const fs::path& descriptor) {
-  const auto target = host.link_target(descriptor);
-  return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
-}
 
 // QEMU's option syntax: commas separate words, and a comma in a value is doubled. A first word without '=' is
 // the value of `guest`.
@@ -279,7 +273,10 @@ bool runs_a_vm(const HostFs& host, int pid, ScanDeadline until) {
       vm = !ended(files.names.error());
     } else {
       vm = std::ranges::any_of(*files.names, [&](const std::string& name) {
-        return has_passed(until) || is_open_vm(host, files.directory / name);
+        if (has_passed(until)) return true;
+        // ABI: virt/kvm/kvm_main.c, anon_inode_getfd("kvm-vm"): the name of an open VM.
+        const auto target = host.link_target(files.directory / name);
+        return target ? *target == "anon_inode:kvm-vm" : !ended(target.error());
       });
     }
     return !vm;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/process/spawn.h"
 #include "common/text/text.h"
 #include "host/claims/claim_record.h"
 #include "host/usage/process_facts.h"
@@ -54,7 +55,7 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
 std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::AcceleratorRules& rules,
                                                ListPodDevices pods, KubeletSilence silence) {
   using Questions = std::span<const vfio::UseQuestion>;
-  const virt::VirtHelper helper{.program = virt::virt_program(), .host_root = host.root()};
+  const virt::VirtHelper helper{.program = program_beside("ferry-virt"), .host_root = host.root()};
   std::vector<FindUsers> sources = {
       [proc = std::make_shared<ProcUseProbe>(host)](Questions questions) { return proc->look(questions); },
       [&host](Questions questions) { return screen_users(host, questions); },

@@ -50,14 +50,6 @@ Result<> place_link(const UniqueFd& top, const ArtifactPlaces& places, const std
   return {};
 }
 
-std::filesystem::path target_of(const ArtifactPlaces& places, const Artifact& artifact) {
-  const std::string version = artifact.version.filename();
-  if (is_version(version) && artifact.version == "/" / places.version(version))
-    return places.link_target(version);
-  // A fetch from "DIR/" makes the link without the slash.
-  return artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
-}
-
 // hostd's own record, which only root writes: the links that hostd has made to folders of the host, and their
 // targets. A link into the store shows by its form that it is Ferry's.
 constexpr const char* kMadeLinks = "var/lib/ferry-hostd/kata/links.json";
@@ -158,7 +150,13 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
   using Target = std::optional<std::filesystem::path>;
   const auto places = ArtifactPlaces::of(artifacts_dir, artifact.name);
   if (!places) return fail(places.error());
-  const std::filesystem::path target = target_of(*places, artifact);
+  // A fetch from "DIR/" makes the link without the slash.
+  std::filesystem::path target =
+      artifact.version.has_filename() ? artifact.version : artifact.version.parent_path();
+  const std::string version = artifact.version.filename();
+  if (is_version(version) && artifact.version == "/" / places->version(version))
+    target = places->link_target(version);
+
   const auto top = open_top(host, *places);
   if (!top && is_gone(top.error())) return Target(target);
   if (!top) return fail(top.error());

@@ -28,8 +28,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/process/spawn.h"
 #include "common/result.h"
 #include "common/unique_fd.h"
 #include "hostfs/host_fs.h"
@@ -100,8 +102,7 @@ struct Artifact {
   std::vector<std::string> notes = {};  ///< for the administrator: an older version is used, skipped layers
 };
 
-/// `ferry-fetch` beside this executable, else the bare name for PATH to find.
-std::filesystem::path fetch_program();
+inline constexpr const char* kFetchProgram = "ferry-fetch";
 
 /// Makes <artifacts_dir>/<name> the artifact of `url`, or only its store; no change if it is already.
 /// Errors: Errc::usage: a wrong value in the request; Errc::invalid_config: docker_config; Errc::not_found:
@@ -111,7 +112,41 @@ std::filesystem::path fetch_program();
 /// credentials, a wrong digest, and all else that skopeo reports. After an error the version in use is
 /// unchanged.
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
-                       const std::filesystem::path& program = fetch_program());
+                       const std::filesystem::path& program = program_beside(kFetchProgram));
+
+/// A running ferry-fetch, for callers with an event loop. Callers that block have fetch().
+class FetchProcess {
+ public:
+  /// Starts `program` for one artifact. The request with its credentials is in an unnamed memory file: in
+  /// no argument, no environment and on no disk. Errc::unreachable: the program is missing.
+  static Result<FetchProcess> start(const HostFs& host, const FetchRequest& request,
+                                    const std::filesystem::path& program = program_beside(kFetchProgram));
+  FetchProcess(FetchProcess&& other) noexcept;
+  FetchProcess& operator=(FetchProcess&&) = delete;
+  FetchProcess(const FetchProcess&) = delete;
+  FetchProcess& operator=(const FetchProcess&) = delete;
+  /// Kills the process and waits for its end. Its skopeo ends with it.
+  ~FetchProcess();
+  /// Kills the process. It ends, and hear() returns true, after its present read or write: on a disk that
+  /// hangs, this takes long.
+  void kill() const;
+
+  /// poll() takes this descriptor; reads never block.
+  int fd() const { return output_.get(); }
+
+  /// Reads the answer so far, once fd() is readable. True: the process ended, or closed its output.
+  Result<bool> hear();
+
+  /// The result, as of fetch(). Call it once hear() returned true.
+  Result<Artifact> answer();
+
+ private:
+  FetchProcess(int pid, UniqueFd output) : pid_(pid), output_(std::move(output)) {}
+
+  int pid_;  ///< 0: reaped already
+  UniqueFd output_;
+  std::string text_;
+};
 
 /// Locks a folder of artifacts, relative to the host's root: <top>/k8s-kata-manager.pid, with this
 /// process's ID in it, until it is closed. Errc::refused: another process, which the error names, has the

@@ -30,15 +30,6 @@ constexpr const char* kConfiguration = "configuration";
 constexpr const char* kAllowSetuid = "allowSetuid";
 constexpr const char* kAllowHostPaths = "allowHostPaths";
 
-bool is_toml_path(std::string_view text) {
-  return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
-}
-
-bool is_setting(std::string_view text) {
-  const auto is_plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
-  return !text.empty() && std::ranges::all_of(text, is_plain);
-}
-
 Result<> read_kind(const ClassPart& part, KataKind& into) {
   const ConfigNode* node = part.find(kKind);
   if (node == nullptr) return {};
@@ -90,6 +81,9 @@ Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
   if (auto r = artifacts.text_at(kPullSecret, "the name of a Secret", is_pull_secret, into.pull_secret); !r)
     return r;
   if (part.is_nvidias) return {};
+  const auto is_toml_path = [](std::string_view text) {
+    return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
+  };
   std::string configuration;
   if (auto r = artifacts.text_at(kConfiguration, "a .toml file in the artifact", is_toml_path, configuration);
       !r)
@@ -165,6 +159,10 @@ Result<> read_ours(const ClassPart& part, KataClass& into) {
         *part.find("shim"), "shim",
         fmt::format("the name of Kata's shim begins with {}, and by that its sandboxes are found",
                     kKataShimPrefix));
+  const auto is_setting = [](std::string_view text) {
+    constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+    return !text.empty() && text.find_first_not_of(kLetters) == std::string_view::npos;
+  };
   if (auto r = part.texts_at("annotations", "the name of a hypervisor's setting, such as default_memory",
                              is_setting, into.annotations);
       !r)

@@ -204,14 +204,6 @@ namespace {
 
 constexpr const char* kUsualFile = "/etc/containerd/config.toml";
 
-bool serves(const HostFs& host, const std::vector<std::string>& words, const RuntimePlace& place) {
-  const ContainerdStart start = containerd_start({.words = words});
-  if (start.socket) return *start.socket == place.socket;
-  if (start.configuration) return *start.configuration == place.configuration;
-  return place.configuration == kUsualFile &&
-         place.socket == socket_in_files(ConfigFiles(host), kUsualFile).value_or(kContainerdSocket);
-}
-
 }  // namespace
 
 std::optional<std::filesystem::path> running_containerd(const HostFs& host, const RuntimePlace& place) {
@@ -230,7 +222,16 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
     auto words = words_between(host.read_file("proc/" + name + "/cmdline").value_or(""), '\0');
     if (words.empty()) continue;
     words.front() = program;  // replaces argv[0]
-    if (!serves(host, words, place)) continue;
+    const ContainerdStart start = containerd_start({.words = words});
+    bool serves = false;
+    if (start.socket)
+      serves = *start.socket == place.socket;
+    else if (start.configuration)
+      serves = *start.configuration == place.configuration;
+    else if (place.configuration == kUsualFile)
+      serves = place.socket == socket_in_files(ConfigFiles(host), kUsualFile).value_or(kContainerdSocket);
+    if (!serves) continue;
+
     if (out && *out != program) return std::nullopt;
     out = program;
   }

@@ -4,7 +4,7 @@
 //
 // The model knows how files are imported, merged and migrated, which `version` a release refuses, and why CRI
 // would have no default runtime. Other faults of a file, such as a value of the wrong type, are found by the
-// trial start of the host's own containerd (runtime/restart_check.h). The rules are those of the releases'
+// trial start of the host's own containerd (controller/restart_check.h). The rules are those of the releases'
 // code, checked against eleven builds with 78 configurations (tests/fixtures/containerd).
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The configuration for a trial start of containerd (containerd_trial.h).
+// The configuration for a trial start of containerd (restart_check.h).
 #pragma once
 
 #include <filesystem>

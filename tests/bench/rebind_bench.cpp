@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-#include "host/system/nvidia_driver.h"
+#include "host/usage/nvidia_driver.h"
 #include "host/usage/use_probes.h"
 #include "hostfs/host_writer.h"
 #include "policy/accelerators.h"

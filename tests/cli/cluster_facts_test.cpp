@@ -11,7 +11,7 @@
 
 #include "kube/api_error.h"
 #include "kubectl/cluster_verbs.h"
-#include "kubectl/published_classes.h"
+#include "kubectl/kubevirt_permits.h"
 #include "tests/cli/composed_clusters.h"
 
 namespace ferry::cli {

@@ -5,6 +5,7 @@
 
 #include "kube/api_error.h"
 #include "kubectl/cluster_verbs.h"
+#include "kubectl/kubevirt_permits.h"
 #include "tests/cli/composed_clusters.h"
 #include "tests/kube/kube_fixture.h"
 #include "tests/support/must.h"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a cluster's KubeVirt object lacks of what a node offers, object by object.
-#include "kubectl/permit_change.h"
-
 #include <string>
 #include <utility>
 
 #include <gmock/gmock.h>
+
+#include "kubectl/kubevirt_permits.h"
 
 namespace ferry::kubectl {
 namespace {

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
-#include "kubectl/permit_change.h"
+#include "kubectl/kubevirt_permits.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
 

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // ResourceClaims in an API server in memory: reading them, their events, and claims that are gone.
-#include "dra/publish/claims_of_server.h"
-
 #include <chrono>
 #include <optional>
 #include <set>
@@ -14,6 +12,7 @@
 
 #include "dra/checkpoint.h"
 #include "dra/claim.h"
+#include "dra/dra_program.h"
 #include "dra/names.h"
 #include "kube/api_client.h"
 #include "kube/api_path.h"

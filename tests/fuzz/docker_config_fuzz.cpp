@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The first line is a registry, the rest credentials.
-#include "kata-manager/artifacts/docker_config.h"
+#include "kata-manager/artifacts/skopeo.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

@@ -2,8 +2,8 @@
 // A manifest or an index.
 #include <algorithm>
 
+#include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/artifacts/inner_path.h"
-#include "kata-manager/artifacts/manifest.h"
 #include "tests/fuzz/fuzz.h"
 
 void ferry::fuzz::one_input(std::string_view text) {

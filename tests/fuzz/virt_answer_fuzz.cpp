@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fuzz/fuzz.h"
-#include "virt/answer.h"
+#include "virt/virt_client.h"
 
 void ferry::fuzz::one_input(std::string_view text) {
   if (const auto domains = virt::read_domains_answer(text)) {

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host/usage/nvidia_persistence.h"
-
 #include <array>
 #include <csignal>
 #include <fcntl.h>
@@ -13,6 +11,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "host/usage/nvidia_driver.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 

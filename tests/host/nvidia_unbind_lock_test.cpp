@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "host/system/nvidia_driver.h"
+#include "host/usage/nvidia_driver.h"
 #include "tests/support/fake_kernel.h"
 
 namespace ferry::host {

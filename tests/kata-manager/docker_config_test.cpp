@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifacts/docker_config.h"
-
 #include <vector>
 
 #include <gmock/gmock.h>
 
+#include "kata-manager/artifacts/skopeo.h"
 #include "tests/support/must.h"
 
 namespace ferry::kata {

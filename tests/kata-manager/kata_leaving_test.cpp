@@ -12,7 +12,6 @@
 
 #include "kata-manager/artifacts/known_artifacts.h"
 #include "kata-manager/configuration/kata_users.h"
-#include "kata-manager/controller/containerd_trial.h"
 #include "kata-manager/controller/kata_install.h"
 #include "kata-manager/controller/restart_check.h"
 #include "kata-manager/runtimes/runtime_record.h"

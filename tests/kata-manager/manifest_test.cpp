@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifacts/manifest.h"
-
 #include <gmock/gmock.h>
 
+#include "kata-manager/artifacts/artifact_version.h"
 #include "kata-manager/artifacts/inner_path.h"
 #include "tests/support/must.h"
 

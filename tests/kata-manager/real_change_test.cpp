@@ -15,9 +15,9 @@
 
 #include "api/files.h"
 #include "hostfs/host_writer.h"
-#include "kata-manager/controller/containerd_trial.h"
 #include "kata-manager/controller/found_runtime.h"
 #include "kata-manager/controller/kata_keeper.h"
+#include "kata-manager/controller/restart_check.h"
 #include "kata-manager/controller/runtime_change.h"
 #include "kata-manager/runtimes/containerd_plan.h"
 #include "kata-manager/runtimes/cri_client.h"

@@ -11,7 +11,7 @@
 #include <gmock/gmock.h>
 
 #include "hostfs/host_writer.h"
-#include "kata-manager/controller/containerd_trial.h"
+#include "kata-manager/controller/restart_check.h"
 #include "kata-manager/toml/toml.h"
 #include "tests/kata-manager/containerd_daemon.h"
 #include "tests/support/must.h"

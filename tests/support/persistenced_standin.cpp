@@ -5,7 +5,7 @@
 // It serves the protocol of nvidia-persistenced at SOCKET, and opens each NODE at its start. An order for
 // ADDRESS closes or opens the node and adds "ADDRESS on|off" to LOG. --status: it answers N and does nothing.
 // --silent: it never answers. A line on standard output says that it listens. ABI:
-// host/usage/nvidia_persistence.h.
+// host/usage/nvidia_driver.h.
 #include <array>
 #include <cstdlib>
 #include <fcntl.h>

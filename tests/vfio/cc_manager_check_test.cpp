@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "vfio/confidential/cc_manager_check.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/scratch_directory.h"
 #include "tests/vfio/register_host.h"
+#include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio {
 namespace {

@@ -19,7 +19,6 @@
 #include "hostfs/host_directory.h"
 #include "tests/support/child_libraries.h"
 #include "tests/support/fake_kernel.h"
-#include "vfio/sanitize/function_reset.h"
 #include "vfio/sanitize/sanitizing.h"
 
 namespace ferry::vfio {

@@ -20,7 +20,6 @@
 #include "vfio/registers/register_access.h"
 #include "vfio/registers/register_fields.h"
 #include "vfio/registers/register_reading.h"
-#include "vfio/sanitize/function_reset.h"
 
 namespace ferry::vfio {
 namespace {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "virt/answer.h"
-
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
+#include "virt/virt_client.h"
 
 namespace ferry::virt {
 namespace {

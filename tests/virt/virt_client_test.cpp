@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include "common/process/spawn.h"
 #include "tests/support/must.h"
 #include "tests/virt/test_libvirt.h"
 
@@ -86,7 +87,7 @@ TEST(FerryVirt, KeepsItsExitStatuses) {
 
 TEST(VirtProgram, IsFoundBesideOurOwnExecutableOrLeftToPath) {
   // The tests lie in another folder than ferry-virt.
-  EXPECT_EQ(virt_program(), "ferry-virt");
+  EXPECT_EQ(program_beside("ferry-virt"), "ferry-virt");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "common/check.h"
@@ -22,6 +23,11 @@ namespace ferry::vfio {
 /// `findings`: judge_all(). A host without an accelerator has the host's checks alone.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules, const GpuFindings& findings);
+
+/// Checks that NVIDIA's CC manager does not reset GPUs under VMs. It does so for a change of the Node's label
+/// nvidia.com/cc.mode, and looks at no VM. Absent: it does not serve this host.
+std::optional<Check> cc_manager_check(const HostFs& host, const Inventory& inventory,
+                                      const GpuFindings& findings);
 
 }  // namespace ferry::vfio
 

@@ -11,11 +11,14 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "common/pinned.h"
+#include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "vfio/pci/pci_address.h"
@@ -60,5 +63,32 @@ Sanitizing sanitize(HostWriter& writer, const HostFs& host, const PciAddress& gp
 /// The child's side, a HostLibrary of this name. The request is an address.
 inline constexpr std::string_view kSanitizeLibrary = "sanitize";
 std::string answer_sanitize_call(const HostFs& host, std::string_view request);
+
+// The child chooses how a function on vfio-pci is reset, and resets it.
+
+/// A function that a hot reset touches, and its IOMMU group.
+struct TouchedFunction {
+  PciAddress address;
+  std::uint32_t group = 0;
+};
+
+/// The calls to VFIO that a reset makes.
+class GroupCalls : Pinned {
+ public:
+  virtual ~GroupCalls() = default;
+
+  /// Opens a group's node, which no VM can open then, and keeps it. EBUSY: a VM or another program has it.
+  virtual Result<> hold(std::uint32_t group) = 0;
+  /// Opens a function of a held group, and returns all functions that its hot reset touches, itself included.
+  virtual Result<std::vector<TouchedFunction>> open_and_list(const PciAddress& function,
+                                                             std::uint32_t group) = 0;
+  /// Makes the hot reset of the opened function, with the descriptors of all held groups.
+  virtual Result<> hot_reset() = 0;
+  /// Closes the function, and keeps the groups.
+  virtual void close_function() = 0;
+};
+
+/// Resets a function. Of the answer it leaves out what registers prove. Never fails.
+Sanitizing reset_function(HostFs& host, const PciAddress& address, GroupCalls& calls);
 
 }  // namespace ferry::vfio

@@ -111,16 +111,6 @@ std::vector<DeviceFilter> filters_for(const mdev::VgpuGpu& gpu) {
                        .subsystem_device = function.subsystem_device}};
 }
 
-/// Verifies that the file describes the host, with the code that reads profiles and judges hosts.
-Result<> check(const Profile& profile, const mdev::VgpuInventory& inventory) {
-  const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
-  auto file = read_profiles(text);
-  if (!file) return fail(Errc::unsupported, file.error().message, file.error().hint);
-  auto agrees = assert_profile(file->profiles.front(), inventory);
-  if (!agrees) return fail(Errc::unsupported, agrees.error().message, agrees.error().hint);
-  return {};
-}
-
 std::string key_text(const std::string& key) {
   return is_plain_string(key) ? key : fmt::format("\"{}\"", key);
 }
@@ -169,7 +159,13 @@ Result<Profile> export_profile(const mdev::VgpuInventory& inventory, const std::
   }
   // A configuration has an item. It is not for `all`: applied elsewhere, that would clear a whole node.
   if (profile.items.empty()) profile.items.emplace_back();
-  if (auto checked = check(profile, inventory); !checked) return fail(std::move(checked).error());
+
+  // The code that reads profiles and judges hosts verifies that the file describes the host.
+  const ConfigText text{.file = "the profile of this host", .text = profile_text(profile)};
+  const auto file = read_profiles(text);
+  if (!file) return fail(Errc::unsupported, file.error().message, file.error().hint);
+  const auto agrees = assert_profile(file->profiles.front(), inventory);
+  if (!agrees) return fail(Errc::unsupported, agrees.error().message, agrees.error().hint);
   return profile;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kata-manager/artifacts/fetch_process.h"
+#include "kata-manager/artifacts/artifacts.h"
 
 #include <array>
 #include <cerrno>
@@ -8,19 +8,15 @@
 #include <cstddef>
 #include <fcntl.h>
 #include <string_view>
-#include <system_error>
 #include <unistd.h>
-#include <utility>
 
 #include <fmt/format.h>
 
-#include "common/process/spawn.h"
 #include "kata-manager/artifacts/fetch_protocol.h"
 
 namespace ferry::kata {
 namespace {
 
-constexpr const char* kName = "ferry-fetch";
 // A hundred thousand files with long names.
 constexpr std::size_t kMostOfAnswer = std::size_t{64} << 20U;
 
@@ -48,7 +44,8 @@ Result<FetchProcess> FetchProcess::start(const HostFs& host, const FetchRequest&
   const UniqueFd writer(ends[1]);
   // Only the reading end gets the flag: the ends are two open files.
   if (::fcntl(reader.get(), F_SETFL, O_NONBLOCK) != 0) return fail(error_from_errno(errno, "make a pipe"));
-  const auto pid = spawn(program, {kName}, {.in = input->get(), .out = writer.get(), .err = STDERR_FILENO});
+  const auto pid =
+      spawn(program, {kFetchProgram}, {.in = input->get(), .out = writer.get(), .err = STDERR_FILENO});
   if (!pid) return fail(explained(pid.error()));
   return FetchProcess(*pid, std::move(reader));
 }
@@ -83,18 +80,11 @@ Result<Artifact> FetchProcess::answer() {
   return answer_of(text_, reap(std::exchange(pid_, 0)));
 }
 
-std::filesystem::path fetch_program() {
-  std::error_code failure;
-  const auto own = std::filesystem::read_symlink("/proc/self/exe", failure);
-  auto beside = own.parent_path() / kName;
-  return !failure && std::filesystem::exists(beside, failure) ? beside : std::filesystem::path(kName);
-}
-
 Result<Artifact> fetch(const HostFs& host, const FetchRequest& request,
                        const std::filesystem::path& program) {
   const auto input = memory_file(job_text({.host_root = host.root(), .request = request}));
   if (!input) return fail(input.error());
-  const auto output = run_for_output(program, {kName}, {.in = input->get(), .err = STDERR_FILENO},
+  const auto output = run_for_output(program, {kFetchProgram}, {.in = input->get(), .err = STDERR_FILENO},
                                      {.bytes = kMostOfAnswer, .time = request.deadline});
   if (!output) return fail(explained(output.error()));
   return answer_of(output->text, output->status);
