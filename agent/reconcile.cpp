@@ -19,7 +19,7 @@
 #include "api/labels.h"
 #include "common/generation.h"
 #include "common/text/words.h"
-#include "vfio/confidential/mode_knobs.h"
+#include "vfio/registers/register_facts.h"
 
 namespace ferry::agent {
 namespace {

@@ -20,7 +20,7 @@
 
 #include "common/config/config_tree.h"
 #include "common/result.h"
-#include "vfio/confidential/mode_knobs.h"
+#include "vfio/registers/register_facts.h"
 
 namespace ferry::api {
 

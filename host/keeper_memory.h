@@ -20,8 +20,8 @@
 #include "host/sanitize/gpu_history.h"
 #include "mdev/gpu_management.h"
 #include "policy/policy.h"
-#include "vfio/confidential/mode_knobs.h"
 #include "vfio/pci/pci_address.h"
+#include "vfio/registers/register_facts.h"
 #include "vfio/use_probe.h"
 
 namespace ferry::host {

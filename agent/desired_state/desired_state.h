@@ -24,8 +24,8 @@
 #include "common/result.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy.h"
-#include "vfio/confidential/mode_knobs.h"
 #include "vfio/quiesce/release.h"
+#include "vfio/registers/register_facts.h"
 
 namespace ferry::agent {
 

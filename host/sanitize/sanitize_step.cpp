@@ -55,7 +55,7 @@ Sanitizer default_sanitizer() {
 
 ModeSetter default_mode_setter() {
   return [](HostWriter& writer, HostFs& host, const vfio::PciAddress& gpu, vfio::WantedMode mode) {
-    constexpr auto kPatience = std::chrono::minutes(2);
+    constexpr auto kPatience = std::chrono::minutes(10);  // a board has eight GPUs, one after the other
     const auto lock = NodeLock::take(host, kPatience);
     if (!lock) return lock.error().message;
     return vfio::set_modes(writer, host, std::array{gpu}, mode).problem;

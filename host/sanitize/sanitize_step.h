@@ -18,8 +18,8 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "policy/policy.h"
-#include "vfio/confidential/mode_knobs.h"
 #include "vfio/pci/pci_address.h"
+#include "vfio/registers/register_facts.h"
 #include "vfio/sanitize/sanitizing.h"
 
 namespace ferry::host {

@@ -19,27 +19,13 @@
 #include "vfio/confidential/fsp.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/registers/chip.h"
+#include "vfio/registers/register_facts.h"
 #include "vfio/registers/registers.h"
 
 namespace ferry::vfio {
 
 // The knobs of a confidential mode. A knob is a setting in the board's firmware that outlives a power cycle
 // and takes effect at the next reset of any kind, such as that of a VM's start. Source: as chip.h.
-
-/// The modes that can be set, as labels have them.
-enum class WantedMode : std::uint8_t {
-  off,
-  on,
-  devtools,
-  ppcie,  ///< protected PCIe: all GPUs and NVSwitches of a Hopper board are in one VM
-};
-inline constexpr Words<WantedMode, 4> kWantedModes = {{{"off", WantedMode::off},
-                                                       {"on", WantedMode::on},
-                                                       {"devtools", WantedMode::devtools},
-                                                       {"ppcie", WantedMode::ppcie}}};
-constexpr const auto& words_of(WantedMode /*mode*/) {
-  return kWantedModes;
-}
 
 /// Knobs by their numbers in the firmware.
 namespace knob {

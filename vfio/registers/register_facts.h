@@ -36,6 +36,21 @@ struct UnknownFact {
   bool operator==(const UnknownFact&) const = default;
 };
 
+/// The modes that can be set, as labels have them.
+enum class WantedMode : std::uint8_t {
+  off,
+  on,
+  devtools,
+  ppcie,  ///< protected PCIe: all GPUs and NVSwitches of a Hopper board are in one VM
+};
+inline constexpr Words<WantedMode, 4> kWantedModes = {{{"off", WantedMode::off},
+                                                       {"on", WantedMode::on},
+                                                       {"devtools", WantedMode::devtools},
+                                                       {"ppcie", WantedMode::ppcie}}};
+constexpr const auto& words_of(WantedMode /*mode*/) {
+  return kWantedModes;
+}
+
 /// An absent fact is in `unknown` with its reason, or the chip has no such fact.
 struct RegisterFacts {
   std::string chip = {};     ///< "gh100", "ls10"; empty: not known
