@@ -32,6 +32,7 @@ class ModelBoard final : public vfio::ModeBoard, public vfio::PollClock {
     bool reset_into_recovery = false;
     unsigned resets = 0;
     unsigned bus_resets = 0;
+    std::string reset_methods = "flr bus";
   };
 
   /// Adds a device and returns its model. The addresses count from 0000:01:00.0.
@@ -58,7 +59,8 @@ class ModelBoard final : public vfio::ModeBoard, public vfio::PollClock {
     return out;
   }
 
-  /// The process ends before its write of this number, counted from 0: of a knob, a reset or the record.
+  /// The process ends before its write of this number, counted from 0: of a knob, a reset, a method of resets
+  /// or the record.
   std::optional<unsigned> killed_at = {};
   unsigned writes = 0;
   std::optional<Error> store_fails = {};
@@ -87,12 +89,20 @@ class ModelBoard final : public vfio::ModeBoard, public vfio::PollClock {
     }
     return std::nullopt;
   }
-  Result<> reset(const vfio::PciAddress& device, bool whole_bus) override {
+  std::string reset_methods(const vfio::PciAddress& device) override {
+    return devices_.at(device).reset_methods;
+  }
+  Result<> set_reset_methods(const vfio::PciAddress& device, const std::string& methods) override {
+    count();
+    devices_.at(device).reset_methods = methods;
+    return {};
+  }
+  Result<> reset(const vfio::PciAddress& device) override {
     count();
     Device& one = devices_.at(device);
     if (one.reset_fails) return fail(*one.reset_fails);
     ++one.resets;
-    if (whole_bus) ++one.bus_resets;
+    if (one.reset_methods == "bus") ++one.bus_resets;
     one.model->reset();
     one.model->dead = one.reset_kills_it;
     if (one.reset_into_recovery) one.model->recovery = true;

@@ -510,6 +510,41 @@ TEST(ModeChangeTest, TheSecondResetIsOfTheBus) {
   EXPECT_EQ(described(change_modes(board, board.addresses(), WantedMode::on)), "off->on changed");
   EXPECT_EQ(device.resets, 2U);
   EXPECT_EQ(device.bus_resets, 1U);
+  EXPECT_EQ(device.reset_methods, "flr bus");
+}
+
+// Killed at each write, also in the undo: the next process restores the kernel's methods.
+TEST(ModeChangeTest, AKillInAResetOfTheBusLeavesNoOtherMethod) {
+  unsigned left = 0;
+  unsigned undos_killed = 0;
+  for (unsigned at = 0;; ++at) {
+    SCOPED_TRACE(at);
+    ModelBoard board;
+    for (int i = 0; i < 2; ++i) board.add(Kind::gh100).model->resets_without_effect = 1;
+    const auto is_left = [&] {
+      return board.at(0).reset_methods != "flr bus" || board.at(1).reset_methods != "flr bus";
+    };
+    board.killed_at = at;
+    try {
+      change_modes(board, board.addresses(), WantedMode::on);
+      break;
+    } catch (const test::Killed&) {
+      if (is_left()) ++left;
+    }
+    board.killed_at = board.writes + at % 5;
+    try {
+      undo_mode_change(board, board.recorded);
+    } catch (const test::Killed&) {
+      ++undos_killed;
+    }
+    board.killed_at.reset();
+    for (const DeviceOutcome& device : undo_mode_change(board, board.recorded).devices)
+      EXPECT_NE(device.result, ModeResult::unknown) << device.problem;
+    EXPECT_THAT(board.recorded, IsEmpty());
+    EXPECT_FALSE(is_left());
+  }
+  EXPECT_GT(undos_killed, 4U);
+  EXPECT_EQ(left, 4U) << "before and after the reset of each device";
 }
 
 using Write = test::FspModel::Write;

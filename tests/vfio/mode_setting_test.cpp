@@ -56,7 +56,7 @@ class Host : public test::RegisterHost {
 std::string record_of(const std::string& gpu, const std::string& ids = "10de:2330") {
   return fmt::format(
       R"({{"version": 1, "devices": [{{"address": "{}", "ids": "{}", "wanted": "on", "mode": "off",
-          "knobs": [{{"knob": 8, "value": 0}}]}}]}})",
+          "reset_methods": "flr bus", "knobs": [{{"knob": 8, "value": 0}}]}}]}})",
       gpu, ids);
 }
 
@@ -188,14 +188,16 @@ TEST(ModeSetting, ADeviceThatIsGoneOrAnotherOneStaysRecorded) {
   }
 }
 
-TEST(ModeSetting, ASilentDeviceStaysRecorded) {
+TEST(ModeSetting, ASilentDeviceStaysRecordedAndHasItsMethodsOfResetsBack) {
   Host host;
+  host.tree().file(Host::path(kGpu, "reset_method"), "bus\n");
   host.tree().file(kModeRecordFile, record_of(kGpu));
   const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
   ASSERT_THAT(undone.devices, SizeIs(1));
   EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
   EXPECT_THAT(undone.devices[0].problem, HasSubstr("its security processor took more than 5 s"));
   EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(kGpu)));
+  EXPECT_EQ(host.text(kGpu, "reset_method"), "flr bus");
 }
 
 }  // namespace

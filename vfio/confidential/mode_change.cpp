@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "hostfs/check_reading.h"
 #include "vfio/registers/register_facts.h"
 
 namespace ferry::vfio {
@@ -48,7 +49,11 @@ class Device {
   Result<> look(WantedMode mode) {
     if (auto read = read_mode(); !read) return read;
     outcome_.before = outcome_.after;
-    before_ = {.address = address(), .ids = board_.ids(address()), .wanted = mode, .mode = outcome_.before};
+    before_ = {.address = address(),
+               .ids = board_.ids(address()),
+               .wanted = mode,
+               .mode = outcome_.before,
+               .reset_methods = board_.reset_methods(address())};
 
     wanted_ = knobs_of(chip_.family, mode);
     if (wanted_.empty())
@@ -97,10 +102,24 @@ class Device {
   bool needs_reset_back() const { return outcome_.after != before_.mode || before_.mode == "invalid"; }
   std::string_view mode_back() const { return word_for(kWantedModes, mode_of(before_.knobs)); }
 
-  /// Errors: it could not be reset.
+  /// `whole_bus`: by the bus above it, if the kernel knows that way for it. Errors: it could not be reset.
   Result<> reset(bool whole_bus = false) {
+    constexpr std::string_view kBus = "bus";
     outcome_.after.clear();
-    return board_.reset(address(), whole_bus);
+    const auto methods = ferry::words_of(before_.reset_methods);
+    if (whole_bus && std::ranges::find(methods, kBus) != methods.end()) {
+      if (auto chosen = board_.set_reset_methods(address(), std::string(kBus)); !chosen) return chosen;
+    }
+    auto done = board_.reset(address());
+    // Later resets by another method are no fault of this one.
+    (void)restore_reset_methods();
+    return done;
+  }
+  /// A process that was killed in a reset of the whole bus has left that method alone.
+  Result<> restore_reset_methods() {
+    const std::string& methods = before_.reset_methods;
+    if (methods.empty() || board_.reset_methods(address()) == methods) return {};
+    return board_.set_reset_methods(address(), methods);
   }
   /// Expects a mode after a reset. The reset of a function alone leaves some states of the firmware as they
   /// were, so another one, of the whole bus, may help.
@@ -208,6 +227,7 @@ Result<> undo(ModeBoard& board, const Devices& devices) {
     }
   };
   for (const auto& device : devices) device->outcome().result = ModeResult::kept;
+  for_each([](Device& device) { return device.restore_reset_methods(); });
   for_each([](Device& device) { return device.unstage(); });
   std::vector<Device*> reset;
   for_each([&](Device& device) {
@@ -278,6 +298,7 @@ ModeOutcome undo_mode_change(ModeBoard& board, const std::vector<RecordedDevice>
     const auto looked = device.look(before.wanted);
     reached = reached && looked && device.is_in(before.wanted);
     device.recorded_as(before);
+    reached = reached && device.restore_reset_methods();
   }
   ModeOutcome out;
   if (reached)

@@ -30,6 +30,7 @@ struct RecordedDevice {
   std::string ids = {};  ///< "10de:2330": another board at the address has others
   WantedMode wanted = WantedMode::off;
   std::string mode = {};              ///< the word of its mode register (RegisterFacts::mode)
+  std::string reset_methods = {};     ///< ModeBoard::reset_methods()
   std::vector<KnobValue> knobs = {};  ///< those that its firmware knows and the change concerns
   bool operator==(const RecordedDevice&) const = default;
 };
@@ -48,8 +49,11 @@ class ModeBoard : Pinned {
   virtual std::string ids(const PciAddress& device) = 0;
   /// Errors: the kernel knows no way to reset it.
   virtual Result<> expect_reset(const PciAddress& device) = 0;
-  /// Resets a device. `whole_bus`: by the bus above it, if the kernel knows that way for it.
-  virtual Result<> reset(const PciAddress& device, bool whole_bus) = 0;
+  /// The kernel's methods to reset a device, in the order in which it tries them: "flr bus". Empty: it does
+  /// not tell them.
+  virtual std::string reset_methods(const PciAddress& device) = 0;
+  virtual Result<> set_reset_methods(const PciAddress& device, const std::string& methods) = 0;
+  virtual Result<> reset(const PciAddress& device) = 0;
   /// Makes these the recorded devices among those of this board, durably.
   virtual Result<> record(const std::vector<RecordedDevice>& devices) = 0;
 };

@@ -37,6 +37,7 @@ void fields(Io& io, Value& device) {
   io("ids", device.ids);
   io("wanted", device.wanted);
   io("mode", device.mode);
+  io.or_default("reset_methods", device.reset_methods);
   io("knobs", device.knobs);
 }
 
@@ -138,22 +139,21 @@ class KernelBoard final : public ModeBoard, public PollClock {
     return fail(Errc::unsupported, "the kernel knows no method to reset it");
   }
 
-  Result<> reset(const PciAddress& device, bool whole_bus) override {
-    constexpr const char* kBus = "bus";
+  std::string reset_methods(const PciAddress& device) override {
+    return host_.read_attribute(sysfs_path(device) / "reset_method").value_or("");
+  }
+  Result<> set_reset_methods(const PciAddress& device, const std::string& methods) override {
+    return host_.write_attribute(sysfs_path(device) / "reset_method", methods);
+  }
+
+  Result<> reset(const PciAddress& device) override {
     const auto path = sysfs_path(device);
     if (host_.link_name(path / "driver").value_or("") != "vfio-pci")
       return fail(Errc::refused, "its driver has changed meanwhile");
-    const std::string methods = host_.read_attribute(path / "reset_method").value_or("");
-    const auto words = ferry::words_of(methods);
-    const bool chooses = whole_bus && std::ranges::find(words, kBus) != words.end();
-    if (chooses) {
-      if (auto chosen = host_.write_attribute(path / "reset_method", kBus); !chosen) return chosen;
-    }
     auto done = host_.write_attribute(path / "reset", "1");
-    // Later resets by another method are no fault of this one.
-    if (chooses) (void)host_.write_attribute(path / "reset_method", methods);
     if (!done && done.error().code == std::errc::inappropriate_io_control_operation)
-      return fail(Errc::failed, fmt::format("none of the kernel's methods ({}) can reset it", methods));
+      return fail(Errc::failed,
+                  fmt::format("none of the kernel's methods ({}) can reset it", reset_methods(device)));
     return done;
   }
 
