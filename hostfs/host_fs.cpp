@@ -128,8 +128,12 @@ Result<UniqueFd> open_or_make(const HostFs& host, const std::filesystem::path& d
     return opened;
   const auto parent = open_or_make(host, directory.parent_path());
   if (!parent) return fail(parent.error());
-  if (::mkdirat(parent->get(), directory.filename().c_str(), 0755) != 0 && errno != EEXIST)
-    return fail(error_from_errno(errno, describe("make directory", directory)));
+  const bool made = ::mkdirat(parent->get(), directory.filename().c_str(), 0755) == 0;
+  if (!made && errno != EEXIST) return fail(error_from_errno(errno, describe("make directory", directory)));
+  // Without its name a directory does not outlive a power loss, nor do its synced files. EINVAL: the file
+  // system keeps nothing.
+  if (made && ::fsync(parent->get()) != 0 && errno != EINVAL)
+    return fail(error_from_errno(errno, describe("sync the parent of directory", directory)));
   return host.open(directory, kFlags);
 }
 

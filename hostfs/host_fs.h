@@ -92,7 +92,7 @@ class HostFs : Pinned {
 
   /// Writes a file of Ferry whole or not at all: writes beside it, syncs
   /// and renames. An existing file keeps its owner and mode; a new one gets `mode`. Missing directories are
-  /// made with mode 0755.
+  /// made with mode 0755 and synced.
   virtual Result<> write_file(const std::filesystem::path& relative, std::string_view content,
                               mode_t mode = 0644);
   /// Removes a file; a missing file is no error.

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <fcntl.h>
+#include <filesystem>
 #include <random>
 #include <string>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -17,10 +21,30 @@
 #include "tests/support/as_user.h"
 #include "tests/support/scratch_directory.h"
 
+namespace {
+
+struct Syncs {
+  std::vector<std::string> paths = {};
+  int error = 0;  ///< of the first one
+};
+Syncs* syncs = nullptr;  // nullptr: they are not followed
+
+}  // namespace
+
+extern "C" int fsync(int fd) {
+  if (syncs != nullptr) {
+    syncs->paths.push_back(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(fd)).string());
+    errno = syncs->error;
+    if (errno != 0 && syncs->paths.size() == 1) return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
 namespace ferry {
 namespace {
 
 using testing::ElementsAre;
+using testing::StartsWith;
 
 class AtomicFileTest : public testing::Test {
  protected:
@@ -40,6 +64,28 @@ TEST_F(AtomicFileTest, MakesTheFileAndItsDirectories) {
   EXPECT_EQ(host_.read_file("run/ferry/hostd/moves/17.json").value(), "{}\n");
   EXPECT_EQ(status("run/ferry/hostd/moves/17.json").st_mode & 07777U, 0640U);
   EXPECT_EQ(status("run/ferry/hostd/moves").st_mode & 0700U, 0700U);
+}
+
+// A file does not outlive a power loss whose directory has no name on the disk.
+TEST_F(AtomicFileTest, SyncsEachDirectoryWithANewOne) {
+  const auto root = std::filesystem::canonical(tree_.path());
+  const auto write = [&](const char* file, int error) {
+    Syncs now{.error = error};
+    syncs = &now;
+    const auto written = host_.write_file(file, "{}\n");
+    syncs = nullptr;
+    EXPECT_EQ(written.has_value(), error != EIO);
+    if (!written)
+      EXPECT_THAT(written.error().message, StartsWith("sync the parent of directory /etc: ")) << error;
+    return now.paths;
+  };
+  EXPECT_THAT(write("var/lib/gpus/one.json", 0),
+              ElementsAre(root.string(), (root / "var").string(), (root / "var/lib").string(),
+                          StartsWith((root / "var/lib/gpus/").string()), (root / "var/lib/gpus").string()));
+  EXPECT_THAT(write("var/lib/gpus/one.json", 0),
+              ElementsAre(StartsWith((root / "var/lib/gpus/").string()), (root / "var/lib/gpus").string()));
+  write("run/one.json", EINVAL);
+  write("etc/one.json", EIO);
 }
 
 TEST_F(AtomicFileTest, LeavesAReaderOfTheOldFileItsContent) {
