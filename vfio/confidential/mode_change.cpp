@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "vfio/registers/register_facts.h"
 
 namespace ferry::vfio {
