@@ -75,8 +75,9 @@ TEST_F(AtomicFileTest, SyncsEachDirectoryWithANewOne) {
     const auto written = host_.write_file(file, "{}\n");
     syncs = nullptr;
     EXPECT_EQ(written.has_value(), error != EIO);
-    if (!written)
+    if (!written) {
       EXPECT_THAT(written.error().message, StartsWith("sync the parent of directory /etc: ")) << error;
+    }
     return now.paths;
   };
   EXPECT_THAT(write("var/lib/gpus/one.json", 0),
