@@ -56,6 +56,7 @@ std::vector<std::string> given(const std::string& name) {
       {"--metrics-key", {"--metrics-address=-", "--metrics-key=-of a test"}},
       {"--metrics-token-file", {"--metrics-address=-", "--metrics-token-file=-of a test"}},
       {"--not-confidential", {"--feature-labels=node", "--not-confidential"}},
+      {"--set-cc-mode", {"--set-cc-mode"}},
       {"--pull-secrets", {"--kata-classes=-of a test", "--pull-secrets=-of a test"}},
       {"--without-operator", {"--without-operator"}}};
   const auto special = kSpecial.find(name);
@@ -83,8 +84,9 @@ TEST(AgentOptions, SomeCountForOneReconcileToo) {
   std::vector<std::string> of_any_mode;
   for (const std::string& name : names())
     if (parse(given(name)).for_the_server.empty()) of_any_mode.push_back(name);
-  EXPECT_THAT(of_any_mode, ElementsAre("--default-workload", "--default-policy", "--default-vgpu-config",
-                                       "--release", "--feature-labels", "--not-confidential"));
+  EXPECT_THAT(of_any_mode,
+              ElementsAre("--default-workload", "--default-policy", "--default-vgpu-config", "--release",
+                          "--feature-labels", "--not-confidential", "--set-cc-mode"));
   EXPECT_EQ(parse({"--release=a", "--kubeconfig=b"}).for_the_server, "--kubeconfig");
 }
 
