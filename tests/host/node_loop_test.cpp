@@ -142,7 +142,7 @@ class NodeLoopTest : public testing::Test {
                                    .source = {}});
   }
   static std::string policy_text(const std::string& mode) {
-    return "version: v2\npolicies:\n  a: [{devices: all, mode: " + mode + "}]\n";
+    return "version: v2\nsanitize: off\npolicies:\n  a: [{devices: all, mode: " + mode + "}]\n";
   }
   /// Waits for changes of status.json until it says so.
   bool becomes(api::NodePhase phase, policy::Mode mode) {
