@@ -67,15 +67,48 @@ build_progress() {
     if [ -n "$counted" ] && [ -t 2 ]; then printf '\r\e[K' >&2; fi
 }
 
+# scripts/build builds these programs, and scripts/release releases them.
+release_programs=(ferry ferry-virt ferry-fetch ferry-agent ferry-dra kubectl-ferry)
+
+# tree_of FOLDER: prints the name that git has for the files of this checkout as they are now, committed or not. A commit with
+# equal files has the same name: git rev-parse COMMIT^{tree}. Writes nothing into the checkout. Fails where git has none.
+tree_of() {
+    local scratch objects status=0
+    objects=$(git -C "$1" rev-parse --path-format=absolute --git-path objects 2>/dev/null) || return 1
+    scratch=$(mktemp -d)
+    cp "$(git -C "$1" rev-parse --path-format=absolute --git-path index)" "$scratch/index" 2>/dev/null || true
+    (
+        export GIT_INDEX_FILE=$scratch/index GIT_OBJECT_DIRECTORY=$scratch/objects GIT_ALTERNATE_OBJECT_DIRECTORIES=$objects
+        mkdir "$scratch/objects"
+        git -C "$1" -c advice.addEmbeddedRepo=false add --all 2>/dev/null && git -C "$1" write-tree
+    ) || status=$?
+    rm -rf "$scratch"
+    return $status
+}
+
+# note_programs FOLDER TREE TARGET...: notes in FOLDER/built-from, for each target that is a program of a release, from which
+# files it was built: a line "TREE DIGEST PROGRAM". scripts/release reads it.
+note_programs() {
+    local notes=$1/built-from folder=$1 tree=$2 target
+    shift 2
+    touch "$notes"
+    for target in "$@"; do
+        [[ " ${release_programs[*]} " == *" $target "* ]] || continue
+        sed -i "/ $target\$/d" "$notes"
+        printf '%s %s %s\n' "$tree" "$(sha256sum <"$folder/bin/$target" | cut -d' ' -f1)" "$target" >>"$notes"
+    done
+}
+
 # build PRESET [TARGET...]: installs the packages of a build, configures when it must, builds what is out of date.
 build() {
     local preset=$1 folder=$root/build-$1
-    local log
+    local log tree
     install_packages build
     log=$(mktemp)
     shift
     [ "$preset" = release ] && folder=$root/build
     mkdir -p "$CCACHE_DIR"
+    tree=$(tree_of "$root") || tree=
     # Anew, too, where a preset may have another compiler or other flags than the folder was made with: --fresh, since CMake
     # itself fails half-way through a change of compiler.
     if [ ! -f "$folder/build.ninja" ] || [ "$root/CMakePresets.json" -nt "$folder/build.ninja" ]; then
@@ -88,6 +121,8 @@ build() {
         die "the build of preset $preset failed"
     fi
     rm -f "$log"
+    # Nothing is noted of files that changed while the compiler read them.
+    if [ "$preset" = release ] && [ -n "$tree" ] && [ "$(tree_of "$root")" = "$tree" ]; then note_programs "$folder" "$tree" "$@"; fi
 }
 
 # of_suite FOLDER SUITE WORD...: apt-get for a suite of this machine's mirror, packages and sources, with its lists below

@@ -4,7 +4,7 @@
 
 prepare() {
     install_packages package
-    build release ferry ferry-virt ferry-fetch ferry-agent ferry-dra kubectl-ferry
+    build release "${release_programs[@]}"
 }
 
 run() {

@@ -4,7 +4,7 @@
 
 prepare() {
     install_packages package release
-    build release ferry ferry-virt ferry-fetch ferry-agent ferry-dra kubectl-ferry
+    build release "${release_programs[@]}"
     # run says what it leaves out.
     "$root/scripts/lib/helm" >/dev/null || true
     "$root/scripts/lib/docker-registry" >/dev/null || true
