@@ -5,8 +5,8 @@
 . "$root/scripts/lib/suites/cluster.sh"
 
 prepare() {
-    install_packages cluster
-    build release cluster-programs
+    install_packages cluster package
+    build release cluster-programs "${release_programs[@]}"
     # run says what it leaves out.
     "$root/scripts/lib/kubernetes" >/dev/null || true
     "$root/scripts/lib/kubernetes" --oldest >/dev/null || true

@@ -62,14 +62,15 @@ def write_former_chart(folder: pathlib.Path, rendered: str, *joined: str) -> str
 
 
 class FerryChart:
-    def __init__(self, kubernetes: Kubernetes) -> None:
-        """Has the image loaded, and makes the namespace."""
+    def __init__(self, kubernetes: Kubernetes, pulled: bool = False) -> None:
+        """Has the image loaded, unless the node pulls it from a registry, and makes the namespace."""
         self.kubernetes = kubernetes
         self.logs_of_hooks = ""  # of the last command of Helm
-        with tempfile.TemporaryDirectory() as scratch:
-            image = pathlib.Path(scratch, "ferry.tar")
-            subprocess.run([REPOSITORY / "images/build", "--bin", os.environ["CLUSTER_BIN"], image], check=True)
-            kubernetes.import_image(image)
+        if not pulled:
+            with tempfile.TemporaryDirectory() as scratch:
+                image = pathlib.Path(scratch, "ferry.tar")
+                subprocess.run([REPOSITORY / "images/build", "--bin", os.environ["CLUSTER_BIN"], image], check=True)
+                kubernetes.import_image(image)
         kubernetes.kubectl("create", "namespace", SPACE)
 
     def helm(self, program: str, *words: str, values: Any = None) -> str:

@@ -19,20 +19,20 @@ KIND = "application/vnd.oci.image."
 
 
 class Registry:
-    def __init__(self, program: str, folder: pathlib.Path, logs: pathlib.Path) -> None:
+    def __init__(self, program: str, folder: pathlib.Path, logs: pathlib.Path, address: str = ADDRESS) -> None:
         """Runs then, and keeps what it has below the folder."""
         folder.mkdir()
         configuration = folder / "config.yml"
-        configuration.write_text(f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{ADDRESS}'}}\n"
+        configuration.write_text(f"version: 0.1\nlog: {{level: error}}\nhttp: {{addr: '{address}'}}\n"
                                  f"storage: {{filesystem: {{rootdirectory: {folder}/storage}}}}\n")
+        self._address = address
         self.program = Program(logs, program, "serve", str(configuration), name="registry")
         self.program.start()
         self.program.wait_until("the registry answers", self._answers, 30)
 
-    @staticmethod
-    def _answers() -> bool:
+    def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{ADDRESS}/v2/", timeout=5):
+            with urllib.request.urlopen(f"http://{self._address}/v2/", timeout=5):
                 return True
         except OSError:
             return False
@@ -52,11 +52,11 @@ class Registry:
             "config": {"mediaType": f"{KIND}config.v1+json", **self._put_blob(name, json.dumps(config).encode())},
             "layers": [{"mediaType": f"{KIND}layer.v1.tar+gzip",
                         **self._put_blob(name, gzip.compress(unpacked.getvalue()))}]}
-        self._ask("PUT", f"http://{ADDRESS}/v2/{name}/manifests/{tag}", json.dumps(manifest).encode(),
+        self._ask("PUT", f"http://{self._address}/v2/{name}/manifests/{tag}", json.dumps(manifest).encode(),
                   f"{KIND}manifest.v1+json")
 
     def _put_blob(self, name: str, contents: bytes) -> dict[str, str | int]:
-        place = self._ask("POST", f"http://{ADDRESS}/v2/{name}/blobs/uploads/", b"")
+        place = self._ask("POST", f"http://{self._address}/v2/{name}/blobs/uploads/", b"")
         digest = _digest(contents)
         self._ask("PUT", f"{place}&digest={urllib.parse.quote(digest)}", contents)
         return {"digest": digest, "size": len(contents)}
