@@ -4,7 +4,7 @@
 
 prepare() {
     install_packages package release
-    build release "${release_programs[@]}"
+    build release "${release_programs[@]}" systemd-standin former-plugin
     # run says what it leaves out.
     "$root/scripts/lib/helm" >/dev/null || true
     "$root/scripts/lib/docker-registry" >/dev/null || true
