@@ -14,9 +14,13 @@
 namespace ferry::test {
 namespace {
 
-constexpr std::array<long, 14> kChanges = {
-    SYS_pwrite64,  SYS_ftruncate, SYS_fchmod,    SYS_fchown, SYS_mkdirat, SYS_unlinkat, SYS_linkat,
-    SYS_symlinkat, SYS_renameat,  SYS_renameat2, SYS_fsync,  SYS_syncfs,  SYS_rename,   SYS_rmdir};
+constexpr auto kChanges =
+    std::to_array<long>({SYS_pwrite64, SYS_ftruncate, SYS_fchmod, SYS_fchown, SYS_mkdirat, SYS_unlinkat,
+                         SYS_linkat, SYS_symlinkat, SYS_renameat, SYS_renameat2, SYS_fsync, SYS_syncfs,
+#ifdef SYS_rename  // arm64 has only those that take a folder
+                         SYS_rename, SYS_rmdir
+#endif
+    });
 
 bool is_change(pid_t child) {
   __ptrace_syscall_info info{};
