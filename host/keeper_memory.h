@@ -117,6 +117,7 @@ struct RegisterMemory {
   };
   std::map<vfio::PciAddress, Entry> entries;
   bool undid_mode_change = false;  ///< undo_mode_change() had the host's lock
+  bool saw_mode_change = false;    ///< a change of modes was recorded at the last look
 };
 
 /// The GPUs that hostd sanitizes. Needed for each status that is published before the look of its round. A
@@ -128,9 +129,14 @@ struct SanitizeMemory {
   std::map<vfio::PciAddress, Moment> not_before;
   std::optional<Moment> again;                ///< time of the next look without an event
   std::optional<vfio::WantedMode> mode = {};  ///< the desired confidential mode; absent: it stays
-  /// GPUs that were to get this mode, with their binding then. They are not tried again under it.
-  std::map<vfio::PciAddress, std::uint64_t> mode_tried = {};
-  std::string fault = {};  ///< why the record could not be read last; logged once
+  /// A try to give a GPU this mode. It is not tried again before `again` under the same binding.
+  struct ModeTry {
+    std::uint64_t binding = 0;
+    Moment again;
+  };
+  std::map<vfio::PciAddress, ModeTry> mode_tried = {};
+  bool changes_mode = false;  ///< one such try runs
+  std::string fault = {};     ///< why the record could not be read last; logged once
 };
 
 /// Without the events. With the policy off no GPU counts.

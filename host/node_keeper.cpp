@@ -64,8 +64,12 @@ Round NodeKeeper::round(News news) {
   snapshot.memory = memory_.attempt;
   snapshot.now = settings_.now();
   BeginResult begin = begin_round(snapshot);
-  if (begin.is_news && desired && *desired)
+  if (begin.is_news && desired && *desired) {
     for (const std::string& warning : (*desired)->warnings) spdlog::warn("{}", warning);
+    if ((*desired)->file.cc_mode && !settings_.sets_cc_mode)
+      spdlog::warn("/{} asks for a confidential mode, which hostd sets with --set-cc-mode alone",
+                   settings_.desired_file.string());
+  }
   memory_.attempt = std::move(begin.memory);
   if (begin.kind == BeginResult::Kind::backs_off) {
     if (desired && *desired && !claimable_.published().empty()) look_at_claims(**desired);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 
@@ -35,10 +36,10 @@ api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding
 }  // namespace
 
 std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
-                                             bool is_needed) {
+                                             bool confidential) {
   std::vector<vfio::PciAddress> out;
   if (which == policy::ReadRegisters::off) return out;
-  if (which == policy::ReadRegisters::automatic && !is_needed) return out;
+  if (which == policy::ReadRegisters::automatic && !confidential) return out;
   for (const api::AcceleratorStatus& gpu : status.accelerators)
     if (gpu.id.starts_with("10de:") && gpu.driver.value_or("vfio-pci") == "vfio-pci")
       out.push_back(gpu.address);
@@ -97,12 +98,16 @@ void NodeKeeper::look_at_registers() {
     if (context && context->rebind_context.writer != nullptr)
       host::undo_mode_change(host_, *context->rebind_context.writer, memory_.registers);
   }
+  const bool is_changing = vfio::has_interrupted_mode_change(host_);
+  if (std::exchange(memory_.registers.saw_mode_change, is_changing) && !is_changing)
+    for (auto& [gpu, entry] : memory_.registers.entries) entry.read = Moment::min();  // now due
   const auto& published = memory_.status.published;
   // A reset needs the readings itself, and a round follows it.
   if (!published || published->phase == api::NodePhase::applying || sanitize_runs_->any()) return;
   const auto which = policy_ ? policy_->registers : policy::ReadRegisters::automatic;
-  const bool is_needed = memory_.sanitize.mode || settings_.has_confidential_class();
-  const auto wanted = with_registers(*published, which, is_needed);
+  const bool sets_mode = memory_.sanitize.mode.has_value();
+  const auto wanted = with_registers(*published, sets_mode ? policy::ReadRegisters::all : which,
+                                     settings_.has_confidential_class());
   if (wanted.empty() && memory_.registers.entries.empty() && !vfio::has_unfinished_reading(host_)) return;
   const auto context = make_context_(uses_);
   if (!context || context->rebind_context.writer == nullptr) return;

@@ -17,9 +17,9 @@ namespace ferry::host {
 inline constexpr std::chrono::minutes kBetweenReadings{5};
 
 /// The accelerators of a status whose registers `which` names: NVIDIA's, on vfio-pci or without a driver.
-/// `is_needed`: a Kata class of the node is confidential, or the desired state has a mode.
+/// `confidential`: a Kata class of the node is confidential.
 std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, policy::ReadRegisters which,
-                                             bool is_needed);
+                                             bool confidential);
 
 /// Reads those of `wanted` that were never read, were bound since, are no longer in use, or were last read
 /// kBetweenReadings ago. Also restores functions of a reading that was killed. Forgets all others.

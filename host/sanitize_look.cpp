@@ -12,6 +12,7 @@
 
 #include "common/text/text.h"
 #include "host/node_keeper.h"
+#include "host/register_look.h"
 #include "host/sanitize/gpu_history.h"
 #include "host/sanitize/sanitize_step.h"
 #include "hostfs/check_reading.h"
@@ -114,7 +115,9 @@ std::string NodeKeeper::wrong_mode_of(const api::AcceleratorStatus& gpu) const {
   const auto& memory = memory_.sanitize;
   if (!memory.mode) return {};
   const auto tried = memory.mode_tried.find(gpu.address);
-  if (tried != memory.mode_tried.end() && tried->second == vfio::binding_of(host_, gpu.address)) return {};
+  if (tried != memory.mode_tried.end() && tried->second.binding == vfio::binding_of(host_, gpu.address) &&
+      settings_.now() < tried->second.again)
+    return {};
   return wrong_mode(gpu, *memory.mode);
 }
 
@@ -151,14 +154,18 @@ void NodeKeeper::look_at_sanitizing() {
   const std::uint64_t now = seconds_now();
   for (const auto& [address, run] : sanitize_runs_->take()) {
     if (GpuHistory* const gpu = next.find(address)) finish(*gpu, run, next.policy, now);
+    if (run.mode) memory.changes_mode = false;
     if (run.result.in_use) {
       memory.not_before[address] = settings_.now() + kUnknownUserPause;
       continue;
     }
     const std::uint64_t binding = vfio::binding_of(host_, address);
-    if (run.mode && run.mode == memory.mode) memory.mode_tried[address] = binding;
+    if (run.mode && run.mode == memory.mode)
+      memory.mode_tried[address] = {
+          .binding = binding, .again = run.mode_refused ? settings_.now() + kBetweenReadings : Moment::max()};
     const auto read = memory_.registers.entries.find(address);
-    if (run.result.registers && read != memory_.registers.entries.end())
+    if (run.result.registers && run.result.registers->problem.empty() &&
+        read != memory_.registers.entries.end())
       read->second = {.read = settings_.now(),
                       .registers = {.facts = *run.result.registers, .read_at = now, .binding = binding}};
   }
@@ -216,26 +223,32 @@ void NodeKeeper::look_at_sanitizing() {
 }
 
 void NodeKeeper::start_sanitizing(const GpusByGroup& waiting, const std::set<vfio::PciAddress>& wrong_modes) {
-  if (waiting.empty()) return;
+  if (waiting.empty() || memory_.sanitize.changes_mode) return;
   const auto context = make_context_(uses_);
   if (!context || context->rebind_context.writer == nullptr) return;
-  for (const auto& [group, gpus] : waiting) {
-    std::map<vfio::PciAddress, std::optional<vfio::WantedMode>> due;  // with the mode that they get before
+  const auto start = [&](const std::vector<vfio::PciAddress>& gpus, std::optional<vfio::WantedMode> mode) {
+    std::vector<vfio::PciAddress> due;
     for (const vfio::PciAddress& gpu : gpus)
-      if (sanitize_runs_->begin(gpu))
-        due.emplace(gpu, wrong_modes.contains(gpu) ? memory_.sanitize.mode : std::nullopt);
-    if (due.empty()) continue;
+      if (wrong_modes.contains(gpu) == mode.has_value() && sanitize_runs_->begin(gpu)) due.push_back(gpu);
+    if (due.empty()) return;
     settings_.beside([runs = sanitize_runs_, &host = host_, sanitize = settings_.sanitize,
-                      set_mode = settings_.set_mode, writer = context->rebind_context.writer,
+                      set_mode = settings_.set_mode, writer = context->rebind_context.writer, mode,
                       due = std::move(due)] {
-      for (const auto& [gpu, mode] : due) {
-        const std::string fault = mode ? set_mode(*writer, host, gpu, *mode) : std::string();
-        SanitizeRun run = run_sanitizer(sanitize, *writer, host, gpu);
-        run.mode = mode;
-        if (!fault.empty() && run.result.is_reset()) run.result.unproven = "its mode was not set: " + fault;
-        runs->end(gpu, std::move(run));
-      }
+      for (const vfio::PciAddress& gpu : due)
+        runs->end(gpu, mode ? run_with_mode(set_mode, sanitize, *writer, host, gpu, *mode)
+                            : run_sanitizer(sanitize, *writer, host, gpu));
     });
+  };
+  for (const auto& [group, gpus] : waiting) start(gpus, std::nullopt);
+
+  // A change of a mode has the registers and the node's lock to itself, so it runs alone.
+  for (const auto& [group, gpus] : waiting) {
+    for (const vfio::PciAddress& gpu : gpus) {
+      if (sanitize_runs_->any()) return;
+      if (!wrong_modes.contains(gpu)) continue;
+      memory_.sanitize.changes_mode = true;
+      start({gpu}, memory_.sanitize.mode);
+    }
   }
 }
 

@@ -12,12 +12,15 @@
 #include "hostfs/locks.h"
 #include "vfio/confidential/mode_setting.h"
 #include "vfio/registers/chip.h"
+#include "vfio/registers/register_reading.h"
 
 namespace ferry::host {
 namespace {
 
 using api::SanitizeResult;
 using api::SanitizeState;
+
+constexpr std::string_view kProtectedPcie = word_for(vfio::kWantedModes, vfio::WantedMode::ppcie);
 
 }  // namespace
 
@@ -55,18 +58,42 @@ Sanitizer default_sanitizer() {
 
 ModeSetter default_mode_setter() {
   return [](HostWriter& writer, HostFs& host, const vfio::PciAddress& gpu, vfio::WantedMode mode) {
-    constexpr auto kPatience = std::chrono::minutes(10);  // a board has eight GPUs, one after the other
+    constexpr auto kPatience = std::chrono::seconds(30);
+    const auto refusal = [](std::string why) {
+      return vfio::ModeOutcome{.problem = std::move(why), .refused = true};
+    };
     const auto lock = NodeLock::take(host, kPatience);
-    if (!lock) return lock.error().message;
-    return vfio::set_modes(writer, host, std::array{gpu}, mode).problem;
+    if (!lock) return refusal(lock.error().message);
+    if (vfio::has_interrupted_mode_change(host)) (void)vfio::undo_interrupted_mode_change(writer, host);
+    // A person may have set it since the last reading.
+    for (const auto& [address, facts] : vfio::read_registers(writer, {gpu}).functions)
+      if (facts.mode() == kProtectedPcie)
+        return refusal(fmt::format("{} is in protected PCIe, which is of a whole board", address.text()));
+    return vfio::set_modes(writer, host, std::array{gpu}, mode);
   };
+}
+
+SanitizeRun run_with_mode(const ModeSetter& set_mode, const Sanitizer& sanitize, HostWriter& writer,
+                          HostFs& host, const vfio::PciAddress& gpu, vfio::WantedMode mode) {
+  const vfio::ModeOutcome set = set_mode(writer, host, gpu, mode);
+  const auto left_open = vfio::interrupted_mode_changes(host);
+  SanitizeRun run;
+  if (std::ranges::find(left_open, gpu) != left_open.end())
+    run.result.problem = "its mode is left open: " + set.problem;
+  else
+    run = run_sanitizer(sanitize, writer, host, gpu);
+  run.mode = mode;
+  run.mode_refused = set.refused;
+  if (!set.problem.empty() && run.result.is_reset())
+    run.result.unproven = "its mode was not set: " + set.problem;
+  return run;
 }
 
 std::string wrong_mode(const api::AcceleratorStatus& gpu, vfio::WantedMode desired) {
   if (!gpu.registers || !vfio::gpu_chip(gpu.id)) return {};
   const std::string_view now = gpu.registers->facts.mode();
   const std::string_view word = word_for(vfio::kWantedModes, desired);
-  if (now.empty() || now == word || now == word_for(vfio::kWantedModes, vfio::WantedMode::ppcie)) return {};
+  if (now.empty() || now == word || now == kProtectedPcie) return {};
   return fmt::format("its mode is '{}', and '{}' is asked for", now, word);
 }
 

@@ -18,6 +18,7 @@
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
 #include "policy/policy.h"
+#include "vfio/confidential/mode_change.h"
 #include "vfio/pci/pci_address.h"
 #include "vfio/registers/register_facts.h"
 #include "vfio/sanitize/sanitizing.h"
@@ -43,7 +44,8 @@ void follow(GpuHistory& gpu, const SanitizeFacts& facts, std::uint64_t now);
 struct SanitizeRun {
   vfio::Sanitizing result;
   std::chrono::milliseconds took{0};
-  std::optional<vfio::WantedMode> mode = {};  ///< the confidential mode that it was to set before
+  std::optional<vfio::WantedMode> mode = {};  ///< the confidential mode that was to be set before it
+  bool mode_refused = false;                  ///< `mode` was not tried: something was in the way
 };
 
 /// vfio::sanitize(), or a test's stand-in.
@@ -53,12 +55,14 @@ SanitizeRun run_sanitizer(const Sanitizer& sanitize, HostWriter& writer, const H
                           const vfio::PciAddress& gpu);
 Sanitizer default_sanitizer();
 
-/// vfio::set_modes() for one GPU, or a test's stand-in. Returns why the GPU does not have the mode; empty: it
-/// has.
-using ModeSetter = std::function<std::string(HostWriter& writer, HostFs& host, const vfio::PciAddress& gpu,
-                                             vfio::WantedMode mode)>;
-/// Takes the node's lock, which orders the changes of several GPUs and `ferry cc set`.
+/// vfio::set_modes() for one GPU, or a test's stand-in.
+using ModeSetter = std::function<vfio::ModeOutcome(HostWriter& writer, HostFs& host,
+                                                   const vfio::PciAddress& gpu, vfio::WantedMode mode)>;
+/// Takes the node's lock, and first undoes a change that was interrupted. Refuses a GPU in protected PCIe.
 ModeSetter default_mode_setter();
+/// Sets the mode of a GPU, and sanitizes it. A GPU whose mode is left open is not reset.
+SanitizeRun run_with_mode(const ModeSetter& set_mode, const Sanitizer& sanitize, HostWriter& writer,
+                          HostFs& host, const vfio::PciAddress& gpu, vfio::WantedMode mode);
 
 /// Why the confidential mode of a GPU is to be changed: its register shows another than the desired one.
 /// Empty: it is right, unknown, or that of a whole board, which no GPU leaves alone.

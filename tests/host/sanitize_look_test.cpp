@@ -16,6 +16,7 @@
 #include "host/sanitize/sanitize_step.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/must.h"
+#include "vfio/confidential/mode_setting.h"
 #include "vfio/registers/register_reading.h"
 
 namespace ferry::host {
@@ -426,7 +427,9 @@ class CcModeLook : public SanitizeLook {
       const std::string word(word_for(vfio::kWantedModes, mode));
       set_.push_back(gpu.text() + " " + word);
       if (fault_.empty()) mode_ = word;
-      return fault_;
+      if (is_left_open_)
+        kernel_.file(vfio::kModeRecordFile, vfio::mode_record_text({{{.address = gpu, .ids = "10de:2331"}}}));
+      return vfio::ModeOutcome{.problem = fault_, .refused = is_refused_};
     };
     const auto sanitize = settings_.sanitize;
     settings_.sanitize = [this, sanitize](HostWriter& writer, const HostFs& host,
@@ -448,6 +451,8 @@ class CcModeLook : public SanitizeLook {
   std::string mode_ = "off";      ///< of the first GPU's register
   bool is_ppcie_ = false;         ///< the register has protected PCIe
   std::string fault_;             ///< why no mode can be set
+  bool is_refused_ = false;       ///< nothing was tried
+  bool is_left_open_ = false;     ///< the change stays recorded
   std::vector<std::string> set_;  ///< "0000:05:00.0 on", in this order
 };
 
@@ -505,6 +510,34 @@ TEST_F(CcModeLook, TriesAModeOnceAndTellsWhyItWasNotSet) {
   settle();
   settle();
   EXPECT_THAT(set_, ElementsAre(std::string(kFirst) + " on", std::string(kFirst) + " devtools"));
+}
+
+TEST_F(CcModeLook, TriesARefusedModeAgainLater) {
+  fault_ = "another ferry is changing this host";
+  is_refused_ = true;
+  begin("best-effort");
+  settle();
+  EXPECT_THAT(set_, SizeIs(1)) << "not at once";
+  fault_.clear();
+  is_refused_ = false;
+  now_ += std::chrono::minutes(6);
+  settle();
+  settle();
+  EXPECT_THAT(set_, SizeIs(2));
+  EXPECT_EQ(published_mode(), "on");
+}
+
+TEST_F(CcModeLook, ResetsNoGpuWhoseModeIsLeftOpen) {
+  fault_ = "0000:05:00.0 did not come back";
+  is_left_open_ = true;
+  keys_ = "sanitize: best-effort\n";
+  want(kAllAway);
+  start_plugin();
+  settle();
+  EXPECT_THAT(set_, SizeIs(1));
+  EXPECT_THAT(reset_, UnorderedElementsAre(kSecond, kThird));
+  EXPECT_EQ(sanitize(kFirst).detail, "its mode is left open: 0000:05:00.0 did not come back");
+  EXPECT_THAT(unfit(kFirst), HasSubstr("has not ended"));
 }
 
 TEST_F(CcModeLook, KeepsAGpuOfAnotherModeBackWhereAProofIsRequired) {

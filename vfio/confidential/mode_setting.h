@@ -38,7 +38,7 @@ Result<ModeRecord> read_mode_record(std::string_view text);
 bool has_interrupted_mode_change(const HostFs& host);
 /// Its devices; empty: there are none, or the record cannot be read.
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host);
-/// Those of NVIDIA's devices `among` that no VM may get before the change has ended, with the reason as a
+/// The devices of NVIDIA in `among` that no VM may get before the change has ended, with the reason as a
 /// sentence without its full stop, for Observed::open_modes. A record that cannot be read may name them all.
 std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const PciAddress> among);
 std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory& inventory);
