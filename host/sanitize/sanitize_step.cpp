@@ -62,14 +62,15 @@ ModeSetter default_mode_setter() {
     const auto refusal = [](std::string why) {
       return vfio::ModeOutcome{.problem = std::move(why), .refused = true};
     };
+    const std::array one{gpu};
     const auto lock = NodeLock::take(host, kPatience);
     if (!lock) return refusal(lock.error().message);
     if (vfio::has_interrupted_mode_change(host)) (void)vfio::undo_interrupted_mode_change(writer, host);
     // A person may have set it since the last reading.
-    for (const auto& [address, facts] : vfio::read_registers(writer, {gpu}).functions)
+    for (const auto& [address, facts] : vfio::read_registers(writer, one).functions)
       if (facts.mode() == kProtectedPcie)
         return refusal(fmt::format("{} is in protected PCIe, which is of a whole board", address.text()));
-    return vfio::set_modes(writer, host, std::array{gpu}, mode);
+    return vfio::set_modes(writer, host, one, mode);
   };
 }
 

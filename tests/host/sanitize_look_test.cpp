@@ -414,7 +414,12 @@ TEST_F(SanitizeLook, ReadsRequestsOfThatFormAlone) {
 class CcModeLook : public SanitizeLook {
  protected:
   CcModeLook() {
-    kernel_.file(std::string("sys/bus/pci/devices/") + kFirst + "/device", "0x2331\n");
+    kernel_.add_function({.address = kFirst,
+                          .ids = "10de:2331",
+                          .subsystem_ids = "10de:16c1",
+                          .class_code = 0x030200,
+                          .group = 5,
+                          .driver = "nvidia"});
     kernel_.on_call([this](const LibraryCall& call) {
       if (call.name != vfio::kRegisterLibrary || call.request.find(kFirst) == std::string::npos)
         return std::string(R"({"functions": [], "faults": []})");
@@ -437,7 +442,8 @@ class CcModeLook : public SanitizeLook {
       Sanitizing out = sanitize(writer, host, gpu);
       if (gpu.text() == kFirst && out.is_reset())
         out.registers = vfio::RegisterFacts{.chip = "gh100",
-                                            .cc_mode = mode_ == "on" ? vfio::CcMode::on : vfio::CcMode::off};
+                                            .cc_mode = mode_ == "on" ? vfio::CcMode::on : vfio::CcMode::off,
+                                            .ppcie = is_ppcie_};
       return out;
     };
     cc_mode_ = vfio::WantedMode::on;
@@ -483,8 +489,13 @@ TEST_F(CcModeLook, SetsNoModeWithoutTheOptionOrADesiredMode) {
 }
 
 TEST_F(CcModeLook, WaitsForTheEndOfAUse) {
-  allocated_.insert(kFirst);
+  cc_mode_.reset();
   begin();
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  cc_mode_ = vfio::WantedMode::on;
+  want(kAllAway, 2);
   settle();
   EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
   EXPECT_THAT(set_, IsEmpty());
