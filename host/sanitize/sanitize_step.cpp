@@ -170,12 +170,12 @@ std::map<vfio::PciAddress, SanitizeRun> SanitizeRuns::take() {
   const std::scoped_lock lock(mutex_);
   std::map<vfio::PciAddress, SanitizeRun> out;
   for (auto run = runs_.begin(); run != runs_.end();) {
-    if (!run->second) {
+    if (auto& ended = run->second; ended.has_value()) {
+      out.emplace(run->first, std::move(ended).value());
+      run = runs_.erase(run);
+    } else {
       ++run;
-      continue;
     }
-    out.emplace(run->first, std::move(*run->second));
-    run = runs_.erase(run);
   }
   return out;
 }
