@@ -131,7 +131,11 @@ std::string NodeKeeper::user_of(const api::AcceleratorStatus& gpu, const ListedG
   const auto waits = memory.not_before.find(gpu.address);
   const bool is_early = waits != memory.not_before.end() && settings_.now() < waits->second;
   if (!is_early) memory.not_before.erase(gpu.address);
-  if (!is_early && !vfio::is_opened(host_, gpu.address)) return {};
+  const auto& gpus = memory_.status.published->accelerators;
+  const bool is_open = std::ranges::any_of(gpus, [&](const api::AcceleratorStatus& one) {
+    return one.iommu_group == gpu.iommu_group && vfio::is_opened(host_, one.address);
+  });
+  if (!is_early && !is_open) return {};
   memory.again = settings_.now() + kUnknownUserPause;  // no event reports the end of such a user
   return kUnknownUser;
 }

@@ -77,6 +77,9 @@ constexpr const auto& words_of(Sanitize /*sanitize*/) {
   return kSanitize;
 }
 
+/// Of a policy that does not say it.
+inline constexpr Sanitize kSanitizeByDefault = Sanitize::best_effort;
+
 struct Policy {
   std::string name;
   std::vector<PolicyItem> items;  ///< at least one; the last item that matches a GPU is in effect
@@ -86,7 +89,7 @@ struct Policy {
   /// Absent: the program that applies the policy decides.
   std::optional<Foreign> foreign = std::nullopt;
   ReadRegisters registers = ReadRegisters::automatic;
-  Sanitize sanitize = Sanitize::off;
+  Sanitize sanitize = kSanitizeByDefault;
   /// Labels of the nodes that have this policy in a cluster unless a label of theirs decides. Empty: none.
   std::map<std::string, std::string> node_selector = {};
 

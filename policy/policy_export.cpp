@@ -243,7 +243,8 @@ std::string policy_text(const PolicyFile& file) {
   if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
   if (any.registers != ReadRegisters::automatic)
     out += fmt::format("registers: {}\n", word_for(kReadRegisters, any.registers));
-  if (any.sanitize != Sanitize::off) out += fmt::format("sanitize: {}\n", word_for(kSanitize, any.sanitize));
+  if (any.sanitize != kSanitizeByDefault)
+    out += fmt::format("sanitize: {}\n", word_for(kSanitize, any.sanitize));
   std::string selectors;
   for (const Policy& policy : file.policies) {
     if (policy.node_selector.empty()) continue;

@@ -380,7 +380,7 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
                 "auto reads the registers of GPUs where a Kata class is confidential");
   if (!registers) return fail(registers.error());
   const auto sanitize =
-      read_word(reader, root, kSanitizeKey, kSanitize, Sanitize::off, "required, best-effort or off",
+      read_word(reader, root, kSanitizeKey, kSanitize, kSanitizeByDefault, "required, best-effort or off",
                 "required keeps back a GPU that could not be reset between two VMs, or without a proof");
   if (!sanitize) return fail(sanitize.error());
   PolicyFile out{.file = source.file, .policies = {}};

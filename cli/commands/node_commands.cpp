@@ -204,9 +204,8 @@ void CommandTree::add_sanitize(CLI::App& app) {
   verb->add_flag("--dry-run", globals_.dry_run, "print what would be done");
   add_value(*verb, "gpu ADDRESS", sanitize_.gpu, "a GPU's PCI address")->required();
   verb->footer(
-      "hostd sanitizes GPUs by itself if the policy has `sanitize: best-effort` or `required`. Use this "
-      "command "
-      "for a GPU that has failed.");
+      "hostd sanitizes GPUs by itself unless the policy has `sanitize: off`. Use this command for a GPU that "
+      "has failed.");
 }
 
 void CommandTree::add_cc(CLI::App& app) {

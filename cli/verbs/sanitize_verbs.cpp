@@ -63,10 +63,8 @@ Result<GpuHistory> history_of(const Session& session, const std::string& word,
   if (!histories) return fail(histories.error());
   const GpuHistory* const found = histories->find(*gpu);
   if (found == nullptr)
-    return fail(
-        Errc::not_found, fmt::format("ferry hostd has no record of GPU {}", gpu->text()),
-        "it begins one for each GPU on vfio-pci once the node's policy has `sanitize: best-effort` or "
-        "`required`");
+    return fail(Errc::not_found, fmt::format("ferry hostd has no record of GPU {}", gpu->text()),
+                "it begins one for each GPU on vfio-pci, unless the node's policy has `sanitize: off`");
   if (policy != nullptr) *policy = histories->policy;
   return *found;
 }
@@ -117,8 +115,9 @@ ExitStatus history_verb(const Session& session, const std::string& word) {
   }
   const bool empty = gpus.empty();
   shown.document = {{"gpus", std::move(gpus)}};
-  shown.text = empty ? "ferry hostd has no record of a GPU: the node's policy has no `sanitize`\n"
-                     : table.text(text_output(session).columns);
+  shown.text =
+      empty ? "ferry hostd has no record of a GPU: none is on vfio-pci, or the policy has `sanitize: off`\n"
+            : table.text(text_output(session).columns);
   return print(session, shown);
 }
 
@@ -133,7 +132,7 @@ ExitStatus sanitize_verb(const Session& session, const SanitizeOptions& options)
   };
   const std::string name = before->address.text();
   if (policy == policy::Sanitize::off)
-    return refuse("the node's policy does not ask for GPUs to be sanitized",
+    return refuse("the node has no policy, or its policy has `sanitize: off`",
                   "set its key `sanitize` to best-effort or required");
   const auto function = vfio::read_function(*session.host, before->address);
   if (!options.accepts && (!function || !vfio::on_vfio_driver(*function)))

@@ -245,7 +245,7 @@ class NodeKeeperTest : public ThreeT4s {
   std::optional<LivenessLock> liveness_;
   std::set<std::string> allocated_;
   std::map<std::string, std::uint64_t> used_since_;  ///< api::AdvertisedDevice::used_since
-  std::string keys_;                                 ///< of the policy, beside the list: "sanitize: off\n"
+  std::string keys_ = "sanitize: off\n";             ///< of the policy, beside the list
   std::optional<vfio::WantedMode> cc_mode_;          ///< of the desired state
   std::set<std::string> listed_;
   std::set<vfio::PciAddress> claimed_;  ///< the GPUs that claims have

@@ -38,7 +38,7 @@ using vfio::Sanitizing;
 class SanitizeLook : public NodeKeeperTest {
  protected:
   SanitizeLook() {
-    for (const char* gpu : kGpus) opened(gpu, false);
+    for (const char* gpu : kGpus) enabled(gpu, false);
     settings_.sanitize = [this](HostWriter&, const HostFs&, const vfio::PciAddress& gpu) {
       reset_.push_back(gpu.text());
       const auto said = answers_.find(gpu.text());
@@ -51,8 +51,18 @@ class SanitizeLook : public NodeKeeperTest {
     std::destroy_at(&keeper_);
     new (&keeper_) NodeKeeper(make_keeper());
   }
+  /// A group that a program has is a node that cannot be opened: here a directory.
   void opened(const std::string& gpu, bool is_open) {
-    kernel_.file("sys/bus/pci/devices/" + gpu + "/enable", is_open ? "1\n" : "0\n");
+    enabled(gpu, is_open);
+    const auto group = kernel_.link_name("sys/bus/pci/devices/" + gpu + "/iommu_group").value_or("");
+    kernel_.remove("dev/vfio/" + group);
+    if (is_open)
+      kernel_.directory("dev/vfio/" + group);
+    else
+      kernel_.file("dev/vfio/" + group, "");
+  }
+  void enabled(const std::string& gpu, bool is_enabled) {
+    kernel_.file("sys/bus/pci/devices/" + gpu + "/enable", is_enabled ? "1\n" : "0\n");
   }
   /// All GPUs are on vfio-pci, and sanitized once.
   void begin(const std::string& policy = "required") {
@@ -89,7 +99,16 @@ class SanitizeLook : public NodeKeeperTest {
   std::vector<std::string> reset_;  ///< in this order
 };
 
-TEST_F(SanitizeLook, DoesNothingUnlessThePolicyAsks) {
+TEST_F(SanitizeLook, IsMadeUnlessThePolicyForbidsIt) {
+  keys_.clear();
+  want(kAllAway);
+  start_plugin();
+  settle();
+  EXPECT_THAT(reset_, SizeIs(kGpus.size()));
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
+TEST_F(SanitizeLook, DoesNothingWithoutThePolicy) {
   want(kAllAway);
   start_plugin();
   settle();
@@ -172,6 +191,12 @@ TEST_F(SanitizeLook, TouchesNoGpuThatAProgramOrAClaimHas) {
   EXPECT_FALSE(kernel_.exists(kSanitizeRequestFile));
 }
 
+TEST_F(SanitizeLook, TakesNoGpuForUsedThatADriverHasLeftEnabled) {
+  enabled(kFirst, true);
+  begin();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
 TEST_F(SanitizeLook, TakesItsOwnResetForNoUser) {
   begin();
   std::vector<std::function<void()>> jobs;
@@ -245,7 +270,7 @@ TEST_F(SanitizeLook, EndsWithThePolicy) {
   ask(kFirst, false);
   settle();
   ASSERT_NE(unfit(kFirst), "");
-  keys_.clear();
+  keys_ = "sanitize: off\n";
   want(kAllAway, 2);
   settle();
   EXPECT_FALSE(gpu(kFirst).sanitize);
@@ -254,7 +279,7 @@ TEST_F(SanitizeLook, EndsWithThePolicy) {
 
 TEST_F(SanitizeLook, FollowsNoUseWhileThePolicyIsOff) {
   begin();
-  keys_.clear();
+  keys_ = "sanitize: off\n";
   want(kAllAway, 2);
   settle();
   allocated_.insert(kFirst);

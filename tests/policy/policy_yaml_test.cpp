@@ -174,7 +174,7 @@ TEST(PolicyFile, NamesTheGpusWhoseRegistersAreRead) {
 
 TEST(PolicyFile, SaysIfGpusAreSanitized) {
   const std::string policies = "policies:\n  a: [{devices: all, mode: host}]\n";
-  EXPECT_EQ(read("version: v2\n" + policies)->policies.at(0).sanitize, Sanitize::off);
+  EXPECT_EQ(read("version: v2\n" + policies)->policies.at(0).sanitize, Sanitize::best_effort);
   for (const auto& [word, value] : kSanitize) {
     const auto file = read(fmt::format("version: v2\nsanitize: {}\n{}", word, policies));
     EXPECT_EQ(file->policies.at(0).sanitize, value);

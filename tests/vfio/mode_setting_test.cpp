@@ -104,8 +104,6 @@ INSTANTIATE_TEST_SUITE_P(
                             "0000:3b:00.0 is not on vfio-pci"},
                     Refused{"no_node", [](Host& host) { host.tree().remove("dev/vfio/8"); },
                             "0000:3b:00.0: its IOMMU group has no node in /dev/vfio"},
-                    Refused{"opened", [](Host& host) { host.tree().file(Host::path(kGpu, "enable"), "1\n"); },
-                            "0000:17:00.0: it is in use"},
                     Refused{"interrupted",
                             [](Host& host) { host.tree().file(kModeRecordFile, record_of(kNext)); },
                             "0000:3b:00.0: an earlier change of its mode is not undone yet"}),

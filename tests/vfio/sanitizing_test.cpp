@@ -195,26 +195,23 @@ INSTANTIATE_TEST_SUITE_P(
                .outcome = "not reset, in use"},
         Choice{.name = "ItsGroupMayNotBeOpened",
                .change = [](Host&, FakeGroups& groups) { groups.errors[kGroup] = EPERM; },
-               .outcome = "flr, proven",
-               .written = true},
+               .outcome =
+                   "not reset, problem: reset 0000:17:00.0: its IOMMU group cannot be held, so a VM could "
+                   "open it meanwhile: hold 7: Operation not permitted"},
         Choice{.name = "NoGroupNodes",
                .change = [](Host&, FakeGroups& groups) { groups.errors[kGroup] = ENOENT; },
-               .outcome = "flr, proven",
-               .written = true},
-        Choice{.name = "NoIommu",
-               .change = [](Host& host, FakeGroups&) { host.tree().remove(Host::path(kGpu, "iommu_group")); },
-               .outcome = "flr, proven",
-               .written = true},
-        Choice{.name = "OpenedBefore",
+               .outcome =
+                   "not reset, problem: reset 0000:17:00.0: its IOMMU group cannot be held, so a VM could "
+                   "open it meanwhile: hold 7: No such file or directory"},
+        Choice{
+            .name = "NoIommu",
+            .change = [](Host& host, FakeGroups&) { host.tree().remove(Host::path(kGpu, "iommu_group")); },
+            .outcome = "not reset, problem: reset 0000:17:00.0: it has no IOMMU group, so a VM could open it "
+                       "meanwhile"},
+        Choice{.name = "EnabledByTheDriverBefore",
                .change = [](Host& host, FakeGroups&) { host.tree().file(Host::path(kGpu, "enable"), "1\n"); },
-               .outcome = "not reset, in use"},
-        Choice{.name = "OpenedMeanwhile",
-               .change =
-                   [](Host& host, FakeGroups& groups) {
-                     groups.open_error = EAGAIN;
-                     groups.at_close = [&host] { host.tree().file(Host::path(kGpu, "enable"), "1\n"); };
-                   },
-               .outcome = "not reset, in use"},
+               .outcome = "hot-reset, proven",
+               .hot = true},
         Choice{.name = "OnAHostDriver",
                .change = [](Host& host, FakeGroups&) { host.add(kGpu, kGroup, {.driver = "nvidia"}); },
                .outcome = "not reset, problem: reset 0000:17:00.0: it is on driver nvidia, not on vfio-pci"},

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vfio/registers/reading_record.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <fcntl.h>
 #include <optional>
 #include <ranges>
@@ -10,11 +12,13 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/descriptor_reads.h"
 #include "hostfs/kernel_facts.h"
 #include "vfio/pci/config_space.h"
 #include "vfio/pci/pci_function.h"
+#include "vfio/use_probe.h"
 
 namespace ferry::vfio {
 namespace {
@@ -59,7 +63,14 @@ std::string driver_of(const HostFs& host, const PciAddress& address) {
 }  // namespace
 
 bool is_opened(const HostFs& host, const PciAddress& address) {
-  return host.read_attribute(sysfs_path(address) / "enable").value_or("") != "0";
+  if (host.read_attribute(sysfs_path(address) / "enable").value_or("") == "0") return false;
+
+  // An earlier driver may have left it enabled. The kernel opens a group for one user alone.
+  const auto group =
+      whole_number<std::uint32_t>(host.link_name(sysfs_path(address) / "iommu_group").value_or(""));
+  return !group || std::ranges::none_of(group_node_names(*group), [&](const std::string& node) {
+    return host.open("dev/vfio/" + node, O_RDWR).has_value();
+  });
 }
 
 Result<ReadingRecord> ReadingRecord::take(const HostFs& host) {

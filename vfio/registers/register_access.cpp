@@ -105,12 +105,13 @@ Result<std::unique_ptr<MappedRegisters>> map_registers(const HostFs& host, const
       Error{.code = in_use ? kInUse : mapped.error().code, .message = why_not_mapped(mapped.error())});
 }
 
-// Waking a function takes time, in which a VM may open it, or another process may bind it.
-Result<> expect_free(const HostFs& host, const PciFunction& function) {
+// Waking a function takes time, in which a VM may open it, or another process may bind it. A writer holds the
+// function's group, so no VM can.
+Result<> expect_free(const HostFs& host, const PciFunction& function, MappedRegisters::Access access) {
   const std::string driver = function.driver.value_or("");
   if (host.link_name(sysfs_path(function.address) / "driver").value_or("") != driver)
     return fail(Errc::refused, "its driver has changed meanwhile");
-  if (!driver.empty() && is_opened(host, function.address))
+  if (!driver.empty() && access == MappedRegisters::Access::read && is_opened(host, function.address))
     return fail(Error{.code = kInUse, .message = "it is in use: a user has opened it"});
   return {};
 }
@@ -135,10 +136,10 @@ Result<std::unique_ptr<MappedRegisters>> open_registers(const HostFs& host, Read
                                                         MappedRegisters::Access access) {
   const PciAddress& address = function.address;
   if (auto why = why_not_touched(function); !why.empty()) return fail(Errc::refused, std::move(why));
-  if (auto free = expect_free(host, function); !free) return fail(std::move(free).error());
+  if (auto free = expect_free(host, function, access); !free) return fail(std::move(free).error());
 
   if (auto awake = record.keep_awake(host, address); !awake) return fail(std::move(awake).error());
-  if (auto free = expect_free(host, function); !free) return fail(std::move(free).error());
+  if (auto free = expect_free(host, function, access); !free) return fail(std::move(free).error());
   const auto chip = is_switch(function) ? std::nullopt : gpu_chip(function.device);
   const bool blackwell = chip && chip->family != ChipFamily::hopper;
   const auto config = read_config(host, address, blackwell ? kWholeConfig : kConventionalBytes);
@@ -159,7 +160,7 @@ Result<std::unique_ptr<MappedRegisters>> open_registers(const HostFs& host, Read
                                      : enabled.error().message});
   auto registers = map_registers(host, address, access);
   if (!registers) return registers;
-  if (auto free = expect_free(host, function); !free) return fail(std::move(free).error());
+  if (auto free = expect_free(host, function, access); !free) return fail(std::move(free).error());
   return registers;
 }
 

@@ -16,6 +16,9 @@ becomes() { # STATE COUNT
 }
 
 step "a GPU that was bound is sanitized first"
+# A driver that leaves the function enabled: the kernel counts it as if a user had opened it.
+if [ -e "/sys/bus/pci/devices/$gpu/driver" ]; then echo "$gpu" > "/sys/bus/pci/devices/$gpu/driver/unbind"; fi
+echo 1 > "/sys/bus/pci/devices/$gpu/enable"
 start
 want best-effort
 settles ready best-effort
@@ -23,6 +26,7 @@ becomes available 1
 expect_equal "how" "hot-reset unproven" "$(sanitize '.method) \(.result')"
 evidence "time" "$(sanitize .milliseconds) ms"
 expect_equal "driver of gpu-a" vfio-pci "$(driver gpu-a)"
+expect_equal "it is enabled without a user" 1 "$(cat "/sys/bus/pci/devices/$gpu/enable")"
 expect "it is advertised" wait_for "[[ \$(advertised) == '$gpu' ]]" 30
 resource=$(jq -r ".resources[] | select(.devices[].id == \"$gpu\") | .name" /run/ferry/plugin/advertised.json)
 allocate() { kubelet-standin allocate --dir $plugins "$resource" 1 "$gpu"; }
