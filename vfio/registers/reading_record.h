@@ -51,9 +51,9 @@ class ReadingRecord {
 /// The file, relative to the host's root.
 inline constexpr const char* kReadingRecord = "run/ferry/hostd/register-reading";
 
-/// True if a user has opened a function on vfio-pci, which enables it; also if that cannot be read. A function
-/// that is enabled while its group can be opened has no user: a driver has left it so.
-/// ABI: sysfs `enable`, drivers/pci/pci-sysfs.c; drivers/vfio/pci/vfio_pci_core.c, vfio_pci_core_enable().
+/// True if a user has opened a function on vfio-pci, which enables it; also if that cannot be read. A
+/// function that is enabled while its group can be opened has no user: a driver has left it so. ABI: sysfs
+/// `enable`, drivers/pci/pci-sysfs.c; drivers/vfio/pci/vfio_pci_core.c, vfio_pci_core_enable().
 bool is_opened(const HostFs& host, const PciAddress& address);
 
 }  // namespace ferry::vfio
