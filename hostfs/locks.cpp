@@ -50,7 +50,7 @@ Result<LivenessLock> LivenessLock::announce(HostFs& host, const std::filesystem:
 }
 
 Result<bool> is_present(const HostFs& host, const std::filesystem::path& file) {
-  auto fd = host.open(file, O_RDONLY | O_NONBLOCK);
+  auto fd = host.open(file, O_RDONLY | O_NONBLOCK | O_NOFOLLOW);  // its folder may be a less trusted user's
   if (!fd && is_gone(fd.error())) return false;
   if (!fd) return fail(std::move(fd).error());
   if (::flock(fd->get(), LOCK_EX | LOCK_NB) == 0) return false;

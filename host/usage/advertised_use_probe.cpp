@@ -18,7 +18,8 @@ namespace ferry::host {
 Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
     const HostFs& host, const std::filesystem::path& file,
     Result<api::AdvertisedResources> (*read)(std::string_view)) {
-  const auto text = host.read_file(file);
+  // Its folder belongs to a less trusted process, which must not choose what hostd opens.
+  const auto text = host.read_file(file, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<api::AdvertisedResources>();
   if (!text) return fail(text.error());
   auto advertised = read(*text);
@@ -54,7 +55,7 @@ vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
 /// True if the file is so new that the kubelet may not list its pods yet, or if its age is not known. A file
 /// from the future, after the clock was set back, does not stay fresh for ever.
 bool is_fresh(const HostFs& host) {
-  const auto fd = host.open(api::kAdvertisedFile, O_RDONLY | O_NONBLOCK);
+  const auto fd = host.open(api::kAdvertisedFile, O_PATH | O_NOFOLLOW);
   struct stat status {};
   if (!fd || ::fstat(fd->get(), &status) != 0) return true;
   const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);

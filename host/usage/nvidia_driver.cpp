@@ -16,7 +16,6 @@
 #include <rpc/rpc.h>
 #include <string_view>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <system_error>
 #include <utility>
@@ -26,6 +25,7 @@
 #include "common/lazy_library.h"
 #include "common/unique_fd.h"
 #include "hostfs/bounded_caller.h"
+#include "hostfs/descriptor_reads.h"
 
 namespace ferry::host {
 namespace {
@@ -218,10 +218,7 @@ bool closes_on_request(const HostFs& host, int pid) {
   if (!command || *command != kCommand) return false;
   const auto driver = host.open_below_root_of(kInit, kDriverRoot, O_PATH | O_DIRECTORY);
   const auto own = host.open_below_root_of(pid, ".", O_PATH | O_DIRECTORY);
-  struct stat of_driver {};
-  struct stat of_process {};
-  return driver && own && ::fstat(driver->get(), &of_driver) == 0 && ::fstat(own->get(), &of_process) == 0 &&
-         of_driver.st_dev == of_process.st_dev && of_driver.st_ino == of_process.st_ino &&
+  return driver && own && is_same_file(driver->get(), own->get()) &&
          host.open_below_root_of(pid, kSocket, O_PATH).has_value();
 }
 

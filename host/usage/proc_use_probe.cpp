@@ -15,6 +15,7 @@
 #include "hostfs/bounded_caller.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
+#include "hostfs/processes.h"
 
 namespace ferry::host {
 namespace {

@@ -14,6 +14,7 @@
 #include "host/usage/nvidia_driver.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/kernel_facts.h"
+#include "hostfs/processes.h"
 
 namespace ferry::host {
 namespace {
@@ -24,20 +25,11 @@ namespace fs = std::filesystem;
 constexpr std::array<std::string_view, 7> kOtherMonitors = {
     "cloud-hypervisor", "crosvm", "dragonball", "firecracker", "lkvm", "openvmm", "stratovirt"};
 
+// Bytes of a name in host status, which a tenant may choose.
+constexpr std::size_t kLongestName = 253;
+
 fs::path directory_of(int pid) {
   return fs::path("proc") / std::to_string(pid);
-}
-
-// If the first thread of a process has ended, only its other threads show the command line.
-std::string command_line(const HostFs& host, int pid) {
-  auto text = host.read_attribute(directory_of(pid) / "cmdline").value_or("");
-  if (!text.empty()) return text;
-  const auto threads = directory_of(pid) / "task";
-  for (const std::string& thread : host.list(threads).value_or(std::vector<std::string>{})) {
-    text = host.read_attribute(threads / thread / "cmdline").value_or("");
-    if (!text.empty()) break;
-  }
-  return text;
 }
 
 bool ended(const Error& error) {
@@ -167,20 +159,6 @@ std::string_view service_at(std::string_view path) {
   return is_service ? path : std::string_view{};
 }
 
-/// True below "kubepods". In a container of another pod, which has a cgroup namespace of its own on version
-/// 2, the path begins at the first group that the two pods share: "0::/../../pod0f2c…",
-/// "0::/../../../burstable/pod0f2c…". No other group that a user of the host may make lies there.
-bool is_of_kubelet(std::string_view cgroup) {
-  if (cgroup.find("kubepods") != std::string_view::npos) return true;
-  constexpr std::string_view kUp = "/..";
-  const auto begin = cgroup.find(":/../");
-  if (begin == std::string_view::npos) return false;
-  std::string_view path = cgroup.substr(begin + 1);
-  while (path.starts_with(kUp)) path.remove_prefix(kUp.size());
-  return path.starts_with("/pod") || path.starts_with("/burstable/pod") ||
-         path.starts_with("/besteffort/pod");
-}
-
 }  // namespace
 
 std::optional<int> pid_of(std::string_view name) {
@@ -196,23 +174,6 @@ std::optional<std::string> vm_name(std::string_view cmdline) {
   if (!program.starts_with("qemu-system-") && program != "qemu-kvm" && program != "kvm") return {};
   for (std::size_t i = 1; i + 1 < arguments.size(); ++i)
     if (arguments[i] == "-name" || arguments[i] == "--name") return guest_of(arguments[i + 1]);
-  return "";
-}
-
-std::string pod_uid(std::string_view cgroup) {
-  // …/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0f2c…_….slice/… (systemd driver) or
-  // …/kubepods/burstable/pod0f2c…-…/… (cgroupfs driver).
-  constexpr std::string_view kPod = "pod";
-  if (!is_of_kubelet(cgroup)) return "";
-  for (auto at = cgroup.find(kPod); at != std::string_view::npos; at = cgroup.find(kPod, at + 1)) {
-    const std::string_view rest = cgroup.substr(at + kPod.size());
-    std::string uid(rest.substr(0, rest.find_first_not_of("0123456789abcdef-_")));
-    constexpr std::size_t kDashed = 36;
-    constexpr std::size_t kPlain = 32;
-    if (uid.size() != kDashed && uid.size() != kPlain) continue;
-    std::ranges::replace(uid, '_', '-');
-    return uid;
-  }
   return "";
 }
 
@@ -295,7 +256,7 @@ vfio::DeviceUser describe_process(const HostFs& host, int pid, std::string what,
   std::string pod = pod_uid(cgroup);
   const bool closes = stoppable && !pod.empty() && closes_on_request(host, pid);
   return {.kind = vm ? vfio::DeviceUser::Kind::virtual_machine : vfio::DeviceUser::Kind::process,
-          .name = name.empty() ? comm : name,
+          .name = std::string(beginning_of(name.empty() ? comm : name, kLongestName)),
           .pid = pid,
           .what = std::move(what),
           .pod_uid = std::move(pod),

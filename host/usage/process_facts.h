@@ -54,10 +54,6 @@ bool runs_a_vm(const HostFs& host, int pid, ScanDeadline until = ScanDeadline::m
 /// QEMU has `-name guest=NAME,…` or `-name NAME`. Empty: the VM has no name; absent: another program.
 std::optional<std::string> vm_name(std::string_view cmdline);
 
-/// The UID of the Kubernetes pod that a control group (proc/PID/cgroup) belongs to, in the API's form; "" if
-/// it belongs to none. Static pods have 32 hexadecimal digits without dashes.
-std::string pod_uid(std::string_view cgroup);
-
 /// The service of the host's systemd whose control group (proc/PID/cgroup) this is:
 /// "0::/system.slice/nvidia-persistenced.service". "" if it is no service's, or if it lies deeper than a
 /// service's own group, where the service may run anything. "" also if another hierarchy of cgroup v1

@@ -11,6 +11,7 @@
 #include "common/text/text.h"
 #include "host/claims/claim_record.h"
 #include "host/usage/process_facts.h"
+#include "hostfs/processes.h"
 #include "vfio/pci/pci_function.h"
 
 namespace ferry::host {
@@ -173,28 +174,49 @@ std::size_t count(const vfio::Inventory& inventory, const vfio::AcceleratorRules
       inventory.functions, [&](const auto& entry) { return is_one(entry.second, rules); }));
 }
 
-/// FABRIC_MODE of the manager: 0, one system image has the whole fabric; 1 and 2, several VMs share it. The
-/// driver's container has the file below its root.
-/// ABI: Fabric Manager user guide, "Fabric Manager Config Options".
-unsigned fabric_mode(const HostFs& host) {
-  constexpr std::string_view kKey = "FABRIC_MODE=";
-  for (const char* root : {"", "run/nvidia/driver/"}) {
-    const auto file =
-        host.read_file(std::string(root) + "usr/share/nvidia/nvswitch/fabricmanager.cfg").value_or("");
-    for (const std::string& line : words_between(file, '\n')) {
-      const std::string_view text = trimmed(line);
-      if (text.starts_with(kKey)) return whole_number(trimmed(text.substr(kKey.size()))).value_or(0);
-    }
+/// The configuration file that the manager's command line names; absent: none.
+/// ABI: `nv-fabricmanager --help`.
+std::optional<std::string> named_configuration(const HostFs& host, int manager) {
+  const auto words = words_between(command_line(host, manager), '\0');
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if ((words[i] == "-c" || words[i] == "--config") && i + 1 < words.size()) return words[i + 1];
+    constexpr std::string_view kWithFile = "--config=";
+    if (words[i].starts_with(kWithFile)) return words[i].substr(kWithFile.size());
   }
-  return 0;
+  return std::nullopt;
 }
 
-// proc/PID/comm holds the first 15 characters of the name.
+/// FABRIC_MODE of the manager: 0, one system image has the whole fabric; 1 and 2, several VMs share it.
+/// Absent: not known. The driver's container has the file below its root.
+/// ABI: Fabric Manager user guide, "Fabric Manager Config Options".
+std::optional<unsigned> fabric_mode(const HostFs& host, int manager) {
+  const auto named = named_configuration(host, manager);
+  const std::filesystem::path file = named.value_or("usr/share/nvidia/nvswitch/fabricmanager.cfg");
+  bool is_known = !named;  // without the usual file the manager has its defaults
+  for (const char* root : {"", "run/nvidia/driver"}) {
+    const auto text = host.read_file(std::filesystem::path(root) / file.relative_path());
+    if (!text && !is_gone(text.error())) return std::nullopt;
+    is_known = is_known || text.has_value();
+    for (const std::string& line : words_between(text.value_or(""), '\n')) {
+      const std::string_view entry = std::string_view(line).substr(0, line.find('#'));
+      const auto sign = entry.find('=');
+      if (sign != std::string_view::npos && trimmed(entry.substr(0, sign)) == "FABRIC_MODE")
+        return whole_number(trimmed(entry.substr(sign + 1)));
+    }
+  }
+  return is_known ? std::optional(0U) : std::nullopt;
+}
+
+// proc/PID/comm holds the first 15 characters of the name. Any pod may run a program of that name, so the one
+// of a pod counts in the driver's container alone.
 std::optional<int> fabric_manager(const HostFs& host) {
   for (const std::string& name : host.list("proc").value_or(std::vector<std::string>{})) {
     const auto pid = pid_of(name);
     if (!pid) continue;
-    if (host.read_attribute(std::filesystem::path("proc") / name / "comm").value_or("") == "nv-fabricmanage")
+    const auto process = std::filesystem::path("proc") / name;
+    if (host.read_attribute(process / "comm").value_or("") != "nv-fabricmanage") continue;
+    if (pod_uid(host.read_file(process / "cgroup").value_or("")).empty() ||
+        !runs_below_another_root(host, *pid, {".", "run/nvidia/driver"}))
       return pid;
   }
   return std::nullopt;
@@ -217,7 +239,7 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
                                                          : "whose switches are no PCI functions");
   const auto pid = fabric_manager(host);
   if (!pid) return report;
-  const bool is_shared = fabric_mode(host) != 0;
+  const bool is_shared = fabric_mode(host, *pid) != 0U;  // also if that is not known
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
     const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
@@ -240,9 +262,12 @@ std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inv
               "set up the NVSwitches"};
   const std::string switches = counted(all, "NVSwitch", "NVSwitches");
   const std::size_t of_host = count(inventory, rules, is_switch_of_the_host);
-  if (const auto pid = fabric_manager(host))
+  if (const auto pid = fabric_manager(host)) {
+    const auto mode = fabric_mode(host, *pid);
     return std::move(check).passed(
-        fmt::format("nv-fabricmanager (pid {}) runs in mode {} for {}", *pid, fabric_mode(host), switches));
+        fmt::format("nv-fabricmanager (pid {}) runs in {} for {}", *pid,
+                    mode ? fmt::format("mode {}", *mode) : "a mode that is not known", switches));
+  }
   const std::size_t on_vfio = count(inventory, rules, [](const auto& function, const auto& of) {
     return is_switch(function, of) && vfio::on_vfio_driver(function);
   });

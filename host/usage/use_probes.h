@@ -159,7 +159,8 @@ Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::U
 /// Finds the GPUs and switches of an NVLink fabric whose manager runs on this host. Taking one of them away
 /// breaks the links of the others, including those of running VMs. The host has a fabric if nv-fabricmanager
 /// runs and a host driver has the switches (the classes that `rules` take on request), or PCI shows no
-/// switch. In its modes 1 and 2 the manager shares all switches among VMs, also those on a vfio driver.
+/// switch. In its modes 1 and 2, and if its mode is not known, the manager shares all switches among VMs,
+/// also those on a vfio driver.
 Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
                                      std::span<const vfio::UseQuestion> questions);
 

@@ -14,6 +14,7 @@
 #include "api/own_cdi_files.h"
 #include "common/config/config_tree.h"
 #include "common/text/text.h"
+#include "hostfs/processes.h"
 #include "kata-manager/classes/kubernetes_words.h"
 #include "kata-manager/classes/root_only.h"
 #include "kata-manager/classes/runtime_class.h"
@@ -34,14 +35,15 @@ using Kind = ConfigNode::Kind;
 constexpr const char* kUsualFile = "/var/lib/kubelet/config.yaml";
 constexpr std::string_view kGate = "KubeletPodResourcesGet";
 
-/// The command line of the process named "kubelet"; empty: none runs.
+/// The command line of the process named "kubelet" that is in no pod; empty: none runs.
 std::vector<std::string> kubelets_arguments(const HostFs& host) {
   const auto names = host.list("proc").value_or(std::vector<std::string>{});
   for (const std::string& name : names) {
-    if (!whole_number(name)) continue;
+    const auto pid = whole_number<int>(name);
     const std::filesystem::path process = std::filesystem::path("proc") / name;
-    if (host.read_attribute(process / "comm").value_or("") != "kubelet") continue;
-    return words_between(host.read_file(process / "cmdline").value_or(""), '\0');
+    if (!pid || host.read_attribute(process / "comm").value_or("") != "kubelet") continue;
+    if (pod_uid(host.read_file(process / "cgroup").value_or("")).empty())
+      return words_between(command_line(host, *pid), '\0');
   }
   return {};
 }

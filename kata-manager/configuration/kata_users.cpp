@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/processes.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/configuration/kata_configuration.h"
 
@@ -27,15 +28,19 @@ bool contains(std::span<const std::string> names, const std::string& name) {
 }
 
 /// The sandbox of a process; absent: the process is not Kata's shim, or has ended.
-Result<std::optional<std::string>> sandbox_of(const HostFs& host, const std::string& process) {
+Result<std::optional<std::string>> sandbox_of(const HostFs& host, pid_t pid) {
+  const std::string process = std::to_string(pid);
   // The link `exe` comes first: cmdline needs a lock of the process, which a hanging process may hold.
   const auto program = host.link_target("proc/" + process + "/exe");
   if (program ? !is_shim(*program) : is_over(program.error())) return std::optional<std::string>();
-  const auto command_line = host.read_file("proc/" + process + "/cmdline");
-  if (!command_line && is_over(command_line.error())) return std::optional<std::string>();
-  if (!command_line) return fail(command_line.error());
-  const auto words = words_between(*command_line, '\0');
-  if (!program && (words.empty() || !is_shim(words.front()))) return std::optional<std::string>();
+  if (runs_below_another_root(host, pid, {"."})) return std::optional<std::string>();
+  const auto words = words_between(command_line(host, pid), '\0');
+  if (words.empty()) {
+    const auto still = host.link_target("proc/" + process + "/exe");
+    if (!still && is_over(still.error())) return std::optional<std::string>();
+    if (!program) return fail(program.error());
+  }
+  if (!program && !is_shim(words.front())) return std::optional<std::string>();
   const auto flag =
       std::ranges::find_if(words, [](const std::string& word) { return word == "-id" || word == "--id"; });
   return flag == words.end() || flag + 1 == words.end() ? std::string() : *(flag + 1);
@@ -65,7 +70,7 @@ Result<KataShims> kata_shims(const HostFs& host) {
     const auto pid = whole_number<pid_t>(name);
     if (!pid) continue;
     out.any_process = true;
-    auto sandbox = sandbox_of(host, name);
+    auto sandbox = sandbox_of(host, *pid);
     if (!sandbox) return fail(std::move(sandbox).error());
     if (auto& of = *sandbox) out.by_sandbox.emplace(std::move(*of), *pid);
   }

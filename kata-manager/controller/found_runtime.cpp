@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
+#include "hostfs/processes.h"
 #include "kata-manager/runtimes/containerd_place.h"
 #include "kata-manager/runtimes/containerd_start.h"
 #include "kata-manager/runtimes/crio.h"
@@ -211,15 +212,16 @@ std::optional<std::filesystem::path> running_containerd(const HostFs& host, cons
   if (!names) return std::nullopt;
   std::optional<std::filesystem::path> out;
   for (const std::string& name : *names) {
-    if (!whole_number(name)) continue;
+    const auto pid = whole_number<int>(name);
+    if (!pid) continue;
     auto link = host.link_target("proc/" + name + "/exe");
     if (!link) continue;
     // ABI: proc(5), /proc/PID/exe: a deleted file has this suffix.
     constexpr std::string_view kGone = " (deleted)";
     if (link->ends_with(kGone)) link->resize(link->size() - kGone.size());
     const std::filesystem::path program = *link;
-    if (program.filename() != "containerd") continue;
-    auto words = words_between(host.read_file("proc/" + name + "/cmdline").value_or(""), '\0');
+    if (program.filename() != "containerd" || runs_below_another_root(host, *pid, {"."})) continue;
+    auto words = words_between(command_line(host, *pid), '\0');
     if (words.empty()) continue;
     words.front() = program;  // replaces argv[0]
     const ContainerdStart start = containerd_start({.words = words});

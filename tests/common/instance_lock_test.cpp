@@ -40,6 +40,12 @@ TEST_F(InstanceLockTest, LastsAsLongAsAnyOfTheKind) {
   EXPECT_FALSE(present()) << "the file stays, and says nothing";
 }
 
+TEST_F(InstanceLockTest, IsNoLinkToAnotherFile) {
+  tree_.file("dev/watchdog", "");
+  tree_.link(kFile, "../../dev/watchdog");
+  EXPECT_EQ(is_present(host_, kFile).error().code, std::errc::too_many_symbolic_link_levels);
+}
+
 TEST_F(InstanceLockTest, EndsWithAProcessThatIsKilled) {
   int ready[2] = {};
   ASSERT_EQ(::pipe(ready), 0);

@@ -138,6 +138,12 @@ TEST_F(AdvertisedUseProbeTest, SaysThatItCannotRead) {
   EXPECT_THAT(report.unknown, ElementsAre(HasSubstr("advertised.json")));
 }
 
+TEST_F(AdvertisedUseProbeTest, FollowsNoLinkOfThePlugins) {
+  kernel_.file("dev/watchdog", advertised(device(kGpu, 15, true)));
+  kernel_.link(api::kAdvertisedFile, "../../../dev/watchdog");
+  EXPECT_THAT(look(nobody()).unknown, ElementsAre(HasSubstr("it is a symbolic link")));
+}
+
 /// Says of one device that it is held.
 class OneUser final : public vfio::UseProbe {
  public:

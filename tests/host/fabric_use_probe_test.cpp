@@ -74,6 +74,52 @@ TEST_F(FabricUseProbeTest, IsWhatTheDoctorAsksFor) {
   EXPECT_THAT(check().value_or(Check{}).found, testing::HasSubstr("(pid 812) runs in mode 1 for 1 NVSwitch"));
 }
 
+TEST_F(FabricUseProbeTest, KnowsTheModeByTheManagersOwnFile) {
+  using namespace std::string_literals;
+  struct Row {
+    std::string options;  ///< of the manager, with a NUL after each
+    std::string file;
+    std::string text;
+    std::string mode;
+  };
+  const std::string usual = "usr/share/nvidia/nvswitch/fabricmanager.cfg";
+  const std::string unknown = "a mode that is not known";
+  const std::vector<Row> rows = {
+      {"", usual, "FABRIC_MODE=0\n", "mode 0"},
+      {"", usual, "#FABRIC_MODE=1\nFABRIC_MODE_RESTART=1\n", "mode 0"},
+      {"", usual, " FABRIC_MODE = 1 \n", "mode 1"},
+      {"", usual, "FABRIC_MODE=2 # shared\n", "mode 2"},
+      {"", usual, "FABRIC_MODE=shared\n", unknown},
+      {"", usual, "FABRIC_MODE=\n", unknown},
+      {"-c\0/etc/nvidia/fm.cfg\0"s, "etc/nvidia/fm.cfg", "FABRIC_MODE=1\n", "mode 1"},
+      {"--config\0/etc/fm.cfg\0"s, "run/nvidia/driver/etc/fm.cfg", "FABRIC_MODE=1\n", "mode 1"},
+      {"--config=/etc/fm.cfg\0"s, "etc/fm.cfg", "LOG_LEVEL=4\n", "mode 0"},
+      {"-c\0/etc/fm.cfg\0"s, usual, "FABRIC_MODE=0\n", unknown},
+  };
+  add_switch("nvidia");
+  kernel_.add_function({.address = "0000:06:00.0",
+                        .ids = "10de:22a3",
+                        .class_code = 0x068000,
+                        .group = 3,
+                        .driver = "vfio-pci"});
+  run("nv-fabricmanage");
+  const vfio::AcceleratorRules rules{.vendors = {0x10de},
+                                     .classes = {vfio::PciClass::display_3d},
+                                     .on_request = {vfio::PciClass::bridge_other}};
+  const std::vector<vfio::UseQuestion> questions = {{.device = "0000:06:00.0", .nodes = {}}};
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.options + ": " + row.text);
+    kernel_.file("proc/812/cmdline", "/usr/bin/nv-fabricmanager\0"s + row.options);
+    kernel_.file(row.file, row.text);
+    const auto check = fabric_check(kernel_, test::must(vfio::scan(kernel_)), rules);
+    EXPECT_THAT(check.value_or(Check{}).found,
+                testing::HasSubstr("runs in " + row.mode + " for 2 NVSwitches"));
+    const auto report = test::must(fabric_users(kernel_, rules, questions));
+    EXPECT_EQ(report.of("0000:06:00.0").empty(), row.mode == "mode 0") << "the one on vfio-pci";
+    kernel_.remove(row.file);
+  }
+}
+
 TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseManagerRuns) {
   add_switch("nvidia");
   run("nv-fabricmanage");

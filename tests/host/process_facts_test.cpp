@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/processes.h"
 #include "tests/support/scratch_directory.h"
 
 namespace ferry::host {
@@ -44,6 +45,43 @@ INSTANTIATE_TEST_SUITE_P(
                     NameRow{"AnotherProgramOfQemu", {"qemu-img", "-name", "a"}, std::nullopt},
                     NameRow{"KernelThread", {}, std::nullopt}),
     [](const auto& row) { return row.param.name; });
+
+TEST(CommandLine, IsReadToABound) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  std::string line;
+  while (line.size() < 1UL << 20U) line += std::string("a") + '\0';
+  scratch.file("proc/30/cmdline", std::string("kvm") + '\0' + line);
+  scratch.file("proc/30/comm", "kvm\n");
+  EXPECT_EQ(command_line(host, 30).size(), 128UL << 10U);
+  EXPECT_EQ(command_line(host, 31), "");
+  scratch.file("proc/32/cmdline", std::string("kvm") + '\0' + "-name" + '\0' + std::string(5000, 'n') + '\0');
+  EXPECT_EQ(describe_process(host, 32, "/dev/nvidia0").name, std::string(253, 'n'));
+}
+
+TEST(CommandLine, OfAThreadCountsWhereTheFirstHasEnded) {
+  const test::ScratchDirectory scratch;
+  scratch.file("proc/30/cmdline", "");
+  scratch.file("proc/30/task/31/cmdline", std::string("firecracker") + '\0');
+  EXPECT_EQ(command_line(HostFs(scratch.path()), 30), std::string("firecracker") + '\0');
+}
+
+TEST(RootOfAProcess, ShowsWhichOnesRunInContainers) {
+  const test::ScratchDirectory scratch;
+  const HostFs host(scratch.path());
+  scratch.directory("run/driver");
+  scratch.directory("containers/a");
+  scratch.link("proc/1/root", "../..");
+  scratch.link("proc/10/root", "../..");
+  scratch.link("proc/11/root", "../../run/driver");
+  scratch.link("proc/12/root", "../../containers/a");
+  EXPECT_FALSE(runs_below_another_root(host, 10, {"."}));
+  EXPECT_TRUE(runs_below_another_root(host, 11, {"."}));
+  EXPECT_FALSE(runs_below_another_root(host, 11, {".", "run/driver"}));
+  EXPECT_TRUE(runs_below_another_root(host, 12, {".", "run/driver"}));
+  EXPECT_TRUE(runs_below_another_root(host, 12, {".", "run/no-driver"}));
+  EXPECT_FALSE(runs_below_another_root(host, 13, {"."})) << "it has ended, or may not be looked at";
+}
 
 struct PodRow {
   const char* name;

@@ -600,6 +600,11 @@ TEST(KataShims, AreKnownByTheirPrograms) {
   process("23", "/opt/kata/bin/containerd-shim-kata-v2", "containerd-shim-kata-v2 -id");
   process("24", "/bin/sh", "/opt/kata/bin/containerd-shim-kata-v2 -id a-script");
   process("x25", "/opt/kata/bin/containerd-shim-kata-v2", "containerd-shim-kata-v2 -id xyz");
+  process("26", "/containerd-shim-kata-v2", "containerd-shim-kata-v2 -id of-a-container");
+  scratch.directory("containers/26");
+  scratch.link("proc/1/root", "../..");
+  scratch.link("proc/21/root", "../..");
+  scratch.link("proc/26/root", "../../containers/26");
   const auto shims = must(kata_shims(host));
   EXPECT_TRUE(shims.any_process);
   EXPECT_THAT(shims.by_sandbox, ElementsAre(Pair("", 23), Pair("abc", 21), Pair("def", 22)));
