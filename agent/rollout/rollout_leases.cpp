@@ -105,7 +105,7 @@ json patch_to_report(const json& lease, const std::string& node, const std::stri
   json changes = json::object();
   const json& annotations = annotations_of(lease);
   if (result.empty()) {
-    changes[passed] = node;
+    if (!annotations.contains(passed)) changes[passed] = node;
     // A failure on another node stays: only that node's own success removes it.
     if (text_at(annotations, failed.c_str()).starts_with(node + ":")) changes[failed] = nullptr;
   } else {
@@ -115,6 +115,11 @@ json patch_to_report(const json& lease, const std::string& node, const std::stri
     std::vector<std::string> others;
     for (const auto& [key, value] : annotations.items())
       if (key.starts_with(prefix) && key != ours) others.push_back(key);
+    // The node's own go first: the cluster lets no node remove results of others as long as it has its own.
+    std::ranges::stable_partition(others, [&](const std::string& key) {
+      const std::string by = text_at(annotations, key.c_str());
+      return by == node || by.starts_with(node + ":");
+    });
     for (std::size_t i = 0; others.size() - i >= kMostResults; ++i) changes[others[i]] = nullptr;
   }
   return {{"metadata", {{"annotations", std::move(changes)}}}};
