@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
 #include "host/usage/advertised_use_probe.h"
 #include "mdev/vgpu.h"
 #include "policy/policy_comparison.h"
+#include "vfio/bind/driver_modules.h"
 #include "vgpu-dm/types/type_capacity.h"
 
 namespace ferry::host {
@@ -85,16 +87,21 @@ bool is_named(const vfio::DeviceUser& user, const std::string& reason) {
   return reason.find(user.text()) != std::string::npos;
 }
 
+// A tenant may open a GPU in any number of processes, and readers of the status refuse a large one.
+constexpr std::size_t kMostUsers = 64;
+constexpr std::size_t kLongestReason = 8UL << 10U;  // bytes
+
 // If device users are the only obstacle, only those that the reasons name are listed: the users of a vGPU
 // that stays may keep it.
 void copy_into(const GpuCondition& condition, api::AcceleratorStatus& of) {
   of.state = condition.state;
-  of.reason = fmt::format("{}", fmt::join(condition.reasons, "; "));
+  of.reason = beginning_of(fmt::format("{}", fmt::join(condition.reasons, "; ")), kLongestReason);
   of.hint = condition.hint;
   of.only_in_use = condition.state == api::GpuState::blocked && condition.only_in_use();
   for (const vfio::DeviceUser& user : condition.users) {
     const auto names_it = [&](const std::string& reason) { return is_named(user, reason); };
     if (of.only_in_use && std::ranges::none_of(condition.reasons, names_it)) continue;
+    if (of.users.size() == kMostUsers) break;
     of.users.push_back(reported_user(user));
   }
 }
@@ -181,12 +188,27 @@ void add_unready(const ScannedNode& node, const std::map<vfio::PciAddress, polic
   for (const auto& [gpu, findings] : node.findings) {
     const auto mode = desired.find(gpu);
     const vfio::PciFunction* function = node.inventory.find(gpu);
-    if (mode == desired.end() || mode->second != policy::Mode::passthrough || function == nullptr ||
-        !vfio::on_vfio_driver(*function))
-      continue;
-    if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::ready))
+    if (mode == desired.end() || function == nullptr) continue;
+    const bool is_away = mode->second == policy::Mode::passthrough && vfio::on_vfio_driver(*function);
+    if (const vfio::Finding* obstacle = is_away ? vfio::obstacle_to(findings, vfio::Blocks::ready)
+                                                : vfio::illness_of(*function, findings))
       add(conditions, gpu, api::GpuState::blocked, {obstacle->text}, obstacle->advice);
   }
+}
+
+std::set<std::string> add_driverless(const ScannedNode& node,
+                                     const std::map<vfio::PciAddress, policy::Mode>& desired,
+                                     GpuConditions& conditions) {
+  std::set<std::string> out;
+  for (const auto& [gpu, mode] : desired) {
+    const vfio::PciFunction* function = node.inventory.find(gpu);
+    if (mode != policy::Mode::host || function == nullptr || conditions.contains(gpu)) continue;
+    auto none = vfio::no_host_driver(*function);
+    if (!none) continue;
+    add(conditions, gpu, api::GpuState::blocked, {std::move(none->message)}, std::move(none->hint));
+    out.insert(gpu.text());
+  }
+  return out;
 }
 
 bool writes(const NodePreview& preview) {

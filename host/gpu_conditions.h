@@ -45,15 +45,21 @@ struct ScannedNode {
   vfio::Inventory inventory;
   mdev::VgpuInventory vgpus;
   /// The judgement of each accelerator's unit, as if all were asked for and had lost their vGPUs. The users
-  /// of the devices are not looked up for it.
+  /// of the devices are not looked up for it, but for a fabric manager that shares NVSwitches on vfio
+  /// drivers; these are judged too.
   vfio::GpuFindings findings = {};
   std::string machine = {};  ///< api::NodeFeatures::machine
 };
 
 /// Adds, as blocked, the GPUs that are to be passed through, are on a vfio driver, and have a finding against
-/// `ready`.
+/// `ready`; and those of every mode that do not work (vfio::illness_of()).
 void add_unready(const ScannedNode& node, const std::map<vfio::PciAddress, policy::Mode>& desired,
                  GpuConditions& conditions);
+/// Adds, as blocked, the GPUs that are to serve the host, have no driver for that, and have no condition yet.
+/// Returns their addresses.
+std::set<std::string> add_driverless(const ScannedNode& node,
+                                     const std::map<vfio::PciAddress, policy::Mode>& desired,
+                                     GpuConditions& conditions);
 
 bool writes(const NodePreview& preview);
 

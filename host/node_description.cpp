@@ -206,7 +206,9 @@ Condition of_host_mode(const NodeSnapshot& snapshot, const AcceleratorDescriptio
       !obstacles.empty())
     return of_obstacle(obstacles, Health::attention);
   if (const auto none = vfio::no_host_driver(description.function))
-    return {.word = "no driver", .health = Health::attention, .reason = none->message};
+    return {.word = description.function.driver ? "held" : "no driver",
+            .health = Health::attention,
+            .reason = none->message};
   return of_use(snapshot, description);
 }
 
@@ -237,6 +239,63 @@ Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescriptio
 policy::Mode mode_of(const NodeSnapshot& snapshot, const vfio::PciFunction& function) {
   if (const mdev::VgpuGpu* gpu = snapshot.vgpus.find(function.address)) return ferry::policy::mode_of(*gpu);
   return vfio::on_vfio_driver(function) ? policy::Mode::passthrough : policy::Mode::host;
+}
+
+/// True for an accelerator, and for a function that could be named as one.
+bool may_be_named(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                  const vfio::PciFunction& function) {
+  return rules.match_by_name(function) ||
+         (!rules.vendors.contains(function.vendor) && vfio::is_accelerators_vf(inventory, rules, function));
+}
+
+/// True for a function of NodeDescription::by_name. Of virtual functions, those on a vfio driver are.
+bool is_by_name(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules,
+                const vfio::PciFunction& function) {
+  return !rules.match(function) && may_be_named(inventory, rules, function) &&
+         (!function.is_virtual_function() || vfio::on_vfio_driver(function));
+}
+
+vfio::Observed observed_by(const NodeSnapshot& snapshot, const std::set<std::string>& stuck) {
+  return {.use = &snapshot.use,
+          .stuck = &stuck,
+          .unreadable_records = &snapshot.journal.unreadable,
+          .unsanitized = &snapshot.unsanitized,
+          .open_modes = &snapshot.open_modes};
+}
+
+/// Completes findings by what hostd and the kernel's counts have seen.
+void complete(const NodeSnapshot& snapshot, vfio::GpuFindings& all) {
+  for (auto& [gpu, findings] : all)
+    std::erase_if(findings, [&](const vfio::Finding& finding) {
+      return finding.rule == vfio::RuleId::fatal_errors && finding.answer == vfio::Answer::not_looked &&
+             !snapshot.had_fatal_errors.contains(finding.about);
+    });
+  if (!snapshot.status) return;
+  const std::string when = snapshot.status_age
+                               ? fmt::format("as ferry hostd saw it {} s ago", snapshot.status_age->count())
+                               : "as ferry hostd saw it";
+  for (const api::AcceleratorStatus& status : snapshot.status->accelerators) {
+    const vfio::PciFunction* function = snapshot.inventory.find(status.address);
+    const auto findings = all.find(status.address);
+    if (findings == all.end() || function == nullptr || !status.findings) continue;
+    if (status.driver == function->driver) ask_hostd(*status.findings, when, findings->second);
+  }
+}
+
+/// The judgement of each function of NodeDescription::by_name alone, as a command that names it asks.
+vfio::GpuFindings judge_by_name(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules) {
+  const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
+  vfio::GpuFindings out;
+  for (const auto& [address, function] : snapshot.inventory.functions) {
+    if (!is_by_name(snapshot.inventory, rules, function)) continue;
+    vfio::AcceleratorRules naming = rules;
+    naming.named.insert(address);
+    const std::vector<vfio::Unit> units = vfio::units_of(snapshot.inventory, {address}, {});
+    out.emplace(address, vfio::judge(units.front(), snapshot.inventory, naming, observed_by(snapshot, stuck),
+                                     {.all_shed = true, .force = true}));
+  }
+  complete(snapshot, out);
+  return out;
 }
 
 std::string why_not_advertised(const NodeSnapshot& snapshot, const vfio::PciAddress& address) {
@@ -305,7 +364,7 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory,
                                        const vfio::AcceleratorRules& rules) {
   std::vector<vfio::PciAddress> accelerators;
   for (const auto& [address, function] : inventory.functions) {
-    if (rules.match(function)) accelerators.push_back(address);
+    if (may_be_named(inventory, rules, function)) accelerators.push_back(address);
   }
   return vfio::concerned(inventory, accelerators);
 }
@@ -328,29 +387,14 @@ std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, c
 vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                              const vfio::Asked& asked) {
   const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
-  auto out = vfio::judge_all(snapshot.inventory, rules,
-                             {.use = &snapshot.use,
-                              .stuck = &stuck,
-                              .unreadable_records = &snapshot.journal.unreadable,
-                              .unsanitized = &snapshot.unsanitized,
-                              .open_modes = &snapshot.open_modes},
-                             asked);
-  for (auto& [gpu, findings] : out)
-    std::erase_if(findings, [&](const vfio::Finding& finding) {
-      return finding.rule == vfio::RuleId::fatal_errors && finding.answer == vfio::Answer::not_looked &&
-             !snapshot.had_fatal_errors.contains(finding.about);
-    });
-  if (!snapshot.status) return out;
-  const std::string when = snapshot.status_age
-                               ? fmt::format("as ferry hostd saw it {} s ago", snapshot.status_age->count())
-                               : "as ferry hostd saw it";
-  for (const api::AcceleratorStatus& status : snapshot.status->accelerators) {
-    const vfio::PciFunction* function = snapshot.inventory.find(status.address);
-    const auto findings = out.find(status.address);
-    if (findings == out.end() || function == nullptr || !status.findings) continue;
-    if (status.driver == function->driver) ask_hostd(*status.findings, when, findings->second);
-  }
+  auto out = vfio::judge_all(snapshot.inventory, rules, observed_by(snapshot, stuck), asked);
+  complete(snapshot, out);
   return out;
+}
+
+const vfio::Finding* NamedDescription::trouble() const {
+  if (const vfio::Finding* illness = vfio::illness_of(function, findings)) return illness;
+  return vfio::on_vfio_driver(function) ? vfio::obstacle_to(findings, vfio::Blocks::allocate) : nullptr;
 }
 
 const AcceleratorDescription* NodeDescription::find(const vfio::PciAddress& address) const {
@@ -368,21 +412,19 @@ NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::Accelera
                               const policy::ModelNames& models) {
   NodeDescription description;
   auto findings = judge_node(snapshot, rules, {.all_shed = true, .force = true});
+  findings.merge(judge_by_name(snapshot, rules));
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
       description.accelerators.push_back(
           accelerator(snapshot, rules, models, function, std::move(findings[address])));
       continue;
     }
-    // A vfio driver may have a virtual function of another vendor's accelerator.
-    const bool is_passed_through_vf = vfio::on_vfio_driver(function) &&
-                                      !rules.vendors.contains(function.vendor) &&
-                                      vfio::is_accelerators_vf(snapshot.inventory, rules, function);
-    if (rules.match_by_name(function) || is_passed_through_vf)
+    if (is_by_name(snapshot.inventory, rules, function))
       description.by_name.push_back({.function = function,
                                      .model = models ? models(function) : std::string(),
                                      .advertised_as = advertised_as(snapshot, address.text(), {}),
-                                     .not_advertised = why_not_advertised(snapshot, address)});
+                                     .not_advertised = why_not_advertised(snapshot, address),
+                                     .findings = std::move(findings[address])});
   }
   description.whose = rules.whose;
   if (const auto iommu = vfio::require_iommu(snapshot.inventory); !iommu)

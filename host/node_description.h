@@ -116,6 +116,12 @@ struct NamedDescription {
   std::string model;                                 ///< empty: no name is known
   std::vector<api::AdvertisedDevice> advertised_as;  ///< of the function itself
   std::string not_advertised = {};                   ///< AcceleratorDescription::not_advertised
+  /// The judgement of its own unit, as if it were named and had lost its vGPUs; the gravest first.
+  std::vector<vfio::Finding> findings = {};
+
+  /// The gravest reason why no VM can have it; of a function that the host uses, why it does not work.
+  /// nullptr: none.
+  const vfio::Finding* trouble() const;
 };
 
 struct NodeDescription {
@@ -137,7 +143,8 @@ struct NodeDescription {
   const NamedDescription* find_by_name(const vfio::PciAddress& address) const;
 };
 
-/// The functions whose users are looked up: all that could change drivers with any accelerator.
+/// The functions whose users are looked up: all that could change drivers with any accelerator, also with one
+/// that counts only by name.
 std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 
 /// The advertised devices that are `device`, an address or a UUID, or are of its group.

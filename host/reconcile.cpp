@@ -7,7 +7,7 @@
 #include "common/exit_status.h"
 #include "host/usage/advertised_use_probe.h"
 #include "policy/policy_comparison.h"
-#include "vfio/bind/driver_modules.h"
+#include "vfio/judgement/finding.h"
 
 namespace ferry::host {
 namespace {
@@ -51,12 +51,23 @@ GpuConditions with_allocations(const RoundSnapshot& snapshot, GpuConditions cond
   return conditions;
 }
 
+/// The NVSwitches that a fabric manager shares among VMs. No policy has to name them, and no VM may get one.
+std::vector<api::UnavailableDevice> shared_switches(const vfio::GpuFindings& all) {
+  std::vector<api::UnavailableDevice> out;
+  for (const auto& [device, findings] : all)
+    for (const vfio::Finding& finding : findings)
+      if (finding.rule == vfio::RuleId::fabric_switch && finding.about == device)
+        out.push_back({.id = device.text(), .reason = finding.text});
+  return out;
+}
+
 api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
                           const GpuConditions& conditions) {
   api::HostStatus out;
   out.desired = snapshot.desired;
   out.phase = phase;
   out.unavailable = snapshot.allocations.unavailable;
+  merge(out.unavailable, shared_switches(snapshot.node.findings));
   if (const auto& fault = snapshot.allocations.fault)
     out.error = api::StatusError{.message = fault->message, .hint = fault->hint};
   if (!snapshot.is_scanned) return out;
@@ -99,8 +110,9 @@ ReconcileResult report_obstacle(const RoundSnapshot& snapshot) {
     next.features = published->features;
   }
   if (!obstacle.ends_unavailability) {
-    next.unavailable = snapshot.unavailable;
-    merge(next.unavailable, snapshot.allocations.unavailable);
+    std::vector<api::UnavailableDevice> kept = snapshot.unavailable;
+    merge(kept, next.unavailable);
+    next.unavailable = std::move(kept);
   }
   round.again = back_off(out.memory, snapshot.now);
   out.status = std::move(next);
@@ -120,7 +132,7 @@ Request request_for(const RoundSnapshot& snapshot) {
               .status = status_of(snapshot, api::NodePhase::applying, snapshot.conditions)};
   merge(unavailable, unavailable_until_pod_ends(snapshot.conditions, snapshot.node, snapshot.plugin.listed));
   merge(unavailable, unavailable_until_made(snapshot.plan));
-  merge(unavailable, snapshot.allocations.unavailable);
+  merge(unavailable, out.status.unavailable);
   out.status.unavailable = std::move(unavailable);
   return out;
 }
@@ -228,23 +240,6 @@ ReconcileResult judge_attempt(const RoundSnapshot& snapshot) {
   return out;
 }
 
-/// Blocks GPUs that are to serve the host and have no driver. Returns their addresses.
-std::set<std::string> block_driverless(const RoundSnapshot& snapshot, GpuConditions& conditions) {
-  std::set<std::string> out;
-  for (const auto& [gpu, mode] : snapshot.modes) {
-    const vfio::PciFunction* function = snapshot.node.inventory.find(gpu);
-    if (mode != policy::Mode::host || function == nullptr || conditions.contains(gpu)) continue;
-    auto none = vfio::no_host_driver(*function);
-    if (!none) continue;
-    conditions[gpu] = {.state = api::GpuState::blocked,
-                       .reasons = {std::move(none->message)},
-                       .hint = std::move(none->hint),
-                       .users = {}};
-    out.insert(gpu.text());
-  }
-  return out;
-}
-
 /// After an outdated plan: GPUs that are not in their modes are pending, since no plan has known of them.
 /// With `anew` the plan is repeated, so its failures are pending too; GPUs in use stay blocked.
 void make_pending(const RoundSnapshot& snapshot, bool anew, GpuConditions& conditions) {
@@ -285,7 +280,7 @@ ReconcileResult report_result(const RoundSnapshot& snapshot) {
   }
   const bool at_once = snapshot.is_outdated && out.memory.replans < kMostReplans;
   if (snapshot.is_outdated) make_pending(snapshot, at_once, conditions);
-  const std::set<std::string> driverless = block_driverless(snapshot, conditions);
+  const std::set<std::string> driverless = add_driverless(snapshot.node, snapshot.modes, conditions);
   std::optional<Error> error = snapshot.allocations.fault;
   if (snapshot.error && !at_once) error = snapshot.error;
   Round& round = out.round;

@@ -126,16 +126,19 @@ std::string NodeKeeper::user_of(const api::AcceleratorStatus& gpu, const ListedG
   auto& memory = memory_.sanitize;
   if (!listed.user.empty()) return listed.user;
   if (std::string claim = claimed_by(gpu.address, claims); !claim.empty()) return claim;
-  if (sanitize_runs_->has(gpu.address))
-    return {};  // Ferry itself has it open, and keeps its group from others
+  const auto& gpus = memory_.status.published->accelerators;
+  const auto any_of_its_group = [&](const auto& is_so) {
+    return std::ranges::any_of(gpus, [&](const api::AcceleratorStatus& one) {
+      return one.iommu_group == gpu.iommu_group && is_so(one.address);
+    });
+  };
+  if (any_of_its_group([&](const vfio::PciAddress& one) { return sanitize_runs_->has(one); }))
+    return {};  // Ferry itself has one open, and keeps the group from others
   const auto waits = memory.not_before.find(gpu.address);
   const bool is_early = waits != memory.not_before.end() && settings_.now() < waits->second;
   if (!is_early) memory.not_before.erase(gpu.address);
-  const auto& gpus = memory_.status.published->accelerators;
-  const bool is_open = std::ranges::any_of(gpus, [&](const api::AcceleratorStatus& one) {
-    return one.iommu_group == gpu.iommu_group && vfio::is_opened(host_, one.address);
-  });
-  if (!is_early && !is_open) return {};
+  const auto is_open = [&](const vfio::PciAddress& one) { return vfio::is_opened(host_, one); };
+  if (!is_early && !any_of_its_group(is_open)) return {};
   memory.again = settings_.now() + kUnknownUserPause;  // no event reports the end of such a user
   return kUnknownUser;
 }

@@ -33,15 +33,14 @@ Check identity_check(const HostFs& host) {
 Check iommu_check(const vfio::Inventory& inventory, bool on_virtual_functions) {
   Check check{"vgpu-iommu", kHostSubject,
               "without one the driver does not take virtual functions, and no VM could be given one"};
-  if (inventory.has_iommu()) {
+  const auto active = vfio::require_iommu(inventory);
+  if (active) {
     return std::move(check).passed(
         fmt::format("/sys/kernel/iommu_groups has {}", counted(inventory.groups.size(), "group")));
   }
-  constexpr const char* kFix =
-      "switch VT-d, AMD-Vi or SMMU on in the firmware; `ferry doctor` says what keeps it off";
-  const char* const none = "/sys/kernel/iommu_groups has no group: there is no active IOMMU";
-  if (on_virtual_functions) return std::move(check).failed(none, kFix);
-  return std::move(check).warned(std::string(none) + "; vGPUs made on a GPU itself need none", kFix);
+  const Error& none = active.error();
+  if (on_virtual_functions) return std::move(check).failed(none.message, none.hint);
+  return std::move(check).warned(none.message + "; vGPUs made on a GPU itself need none", none.hint);
 }
 
 // A name in /proc/PID/comm has at most 15 characters; this name has 15.

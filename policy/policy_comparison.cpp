@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "policy/policy_yaml.h"
 #include "vfio/bind/driver_modules.h"
 #include "vgpu-dm/plan/comparison.h"
 
@@ -46,7 +47,7 @@ std::vector<ModeComparison> judge_policy(const Policy& policy, const mdev::VgpuI
         comparison.difference =
             fmt::format("{}: expected {}, but {}", gpu->label(), text(mode->second), obstacle->text);
       } else if (no_driver && mode->second == Mode::host) {
-        comparison.difference = fmt::format("{}: expected host, but {}", gpu->label(), no_driver->message);
+        comparison.difference = fmt::format("{}: expected host, but {}", gpu->label(), no_driver->text());
       } else if (!away) {
         comparison.difference = carried.difference;
       }
@@ -59,30 +60,28 @@ std::vector<ModeComparison> judge_policy(const Policy& policy, const mdev::VgpuI
   return out;
 }
 
-namespace {
-
-constexpr const char* kIdle = ": matches no GPU of this node";
-
-}  // namespace
-
 std::vector<std::string> items_without_gpu(const Policy& policy, const mdev::VgpuInventory& inventory,
                                            const ModelNames& models) {
   std::vector<std::string> out;
   for (const PolicyItem& item : policy.items) {
-    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu, models); };
-    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.gpus.place + kIdle);
+    // Each number of an item in a file may have become an item (ProfileItem::only).
+    const auto is_in_use = [&](const PolicyItem& part) {
+      const bool is_of_it =
+          &part == &item || (item.gpus.only && part.gpus.only && part.gpus.place == item.gpus.place);
+      return is_of_it && std::ranges::any_of(inventory.gpus, [&](const mdev::VgpuGpu& gpu) {
+               return part.matches(gpu, models);
+             });
+    };
+    if (std::ranges::any_of(policy.items, is_in_use)) continue;
+    std::string idle = item.gpus.place + ": matches no GPU of this node";
+    if (!item.gpus.only || std::ranges::find(out, idle) == out.end()) out.push_back(std::move(idle));
   }
   return out;
 }
 
 std::vector<std::string> items_without_gpu(const vgpu::Profile& profile,
                                            const mdev::VgpuInventory& inventory) {
-  std::vector<std::string> out;
-  for (const vgpu::ProfileItem& item : profile.items) {
-    const auto matches = [&](const mdev::VgpuGpu& gpu) { return item.matches(gpu); };
-    if (std::ranges::none_of(inventory.gpus, matches)) out.push_back(item.place + kIdle);
-  }
-  return out;
+  return items_without_gpu(policy_of(profile), inventory);
 }
 
 }  // namespace ferry::policy

@@ -426,12 +426,13 @@ Result<PolicyFile> read_policies(const ConfigText& source, Reading how) {
   if (!profiles) return fail(std::move(profiles).error());
   PolicyFile out{
       .file = source.file, .policies = {}, .of_profiles = true, .warnings = std::move(profiles->warnings)};
-  for (const vgpu::Profile& profile : profiles->profiles) {
-    Policy policy{.name = profile.name, .items = {}, .place = profile.place};
-    for (const vgpu::ProfileItem& item : profile.items)
-      policy.items.push_back({.gpus = item, .mode = Mode::vgpu});
-    out.policies.push_back(std::move(policy));
-  }
+  for (const vgpu::Profile& profile : profiles->profiles) out.policies.push_back(policy_of(profile));
+  return out;
+}
+
+Policy policy_of(const vgpu::Profile& profile) {
+  Policy out{.name = profile.name, .items = {}, .place = profile.place};
+  for (const vgpu::ProfileItem& item : profile.items) out.items.push_back({.gpus = item, .mode = Mode::vgpu});
   return out;
 }
 

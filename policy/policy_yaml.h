@@ -32,7 +32,10 @@
 
 namespace ferry::policy {
 
-/// Reads all policies of a text. A v1 profile is a policy in which every item has the mode vgpu. Any fault is
+/// A v1 profile as a policy: every item has the mode vgpu.
+Policy policy_of(const vgpu::Profile& profile);
+
+/// Reads all policies of a text, policy_of() the profiles of a v1 text. Any fault is
 /// Errc::invalid_config, "file:line: key: fault". Reading::lenient is for v1 profiles alone: no other program
 /// reads v2 files.
 Result<PolicyFile> read_policies(const ConfigText& source, Reading how = Reading::strict);

@@ -214,7 +214,10 @@ Result<vfio::PciAddress> accelerator_of(const vfio::PciAddress& address, const v
     rules.named.insert(address);
     return address;
   }
-  if (vfio::is_accelerators_vf(inventory, rules, function)) return address;
+  if (vfio::is_accelerators_vf(inventory, rules, function)) {
+    rules.named.insert(address);
+    return address;
+  }
   if (function.physical_function) {
     return fail(Errc::usage,
                 fmt::format("{} is a virtual function of {}, which is no accelerator", address.text(),

@@ -233,9 +233,8 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
   const std::vector<vfio::Unit> units = vfio::units_of(inputs.snapshot.inventory, {function.address}, {});
-  // The snapshot asks for the users of a function only if it shares a group with an accelerator.
-  const auto findings =
-      vfio::judge(units.front(), inputs.snapshot.inventory, rules, {.carriers = &inputs.carriers});
+  const auto findings = vfio::judge(units.front(), inputs.snapshot.inventory, rules,
+                                    {.use = &inputs.snapshot.use, .carriers = &inputs.carriers});
   std::vector<std::string> reasons;
   std::string hint;
   for (const vfio::Finding& finding : findings) {
@@ -253,8 +252,13 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
       .title = fmt::format("{}  {} ({})", function.address.text(), vfio::kind_of(function), function.ids())};
   const host::AcceleratorDescription* gpu = gpu_of(inputs, function);
   out.add("state", driver_text(function.driver));
-  if (function.problem) out.add("problem", function.problem->message, Tint::bad);
   const host::NamedDescription* named = inputs.description.find_by_name(function.address);
+  if (const vfio::Finding* trouble = named == nullptr ? nullptr : named->trouble()) {
+    out.add("problem", trouble->text, Tint::bad);
+    if (!trouble->advice.empty()) out.add("problem", "hint: " + trouble->advice, Tint::dim);
+  } else if (function.problem) {
+    out.add("problem", function.problem->message, Tint::bad);
+  }
   const host::NamedDescription* physical =
       inputs.description.find_by_name(function.physical_function.value_or(function.address));
   const bool is_vf = physical != nullptr && function.physical_function;

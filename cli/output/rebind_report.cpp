@@ -84,12 +84,12 @@ class Report {
     // The kernel's answer stands beside Ferry's reasons: the kernel may let a VM have a group that Ferry
     // refuses.
     if (refusal.blockers) {
-      const bool viable = !refusal.groups.empty() && refusal.blockers->empty();
+      const bool viable = !refusal.groups.empty() && refusal.blockers->empty() && !refusal.kernel_refuses;
       more["group_viable"] = viable;
       more["group_blockers"] = ferry::cli::to_json(*refusal.blockers);
       if (viable)
         lines += "  the kernel's own rule would let a VM have all that is asked for, once it is on vfio\n";
-      else if (!refusal.groups.empty())
+      else if (!refusal.blockers->empty())
         lines += fmt::format("  the kernel's own rule is against it too: {} would still not be on vfio\n",
                              join(*refusal.blockers));
     }

@@ -22,21 +22,6 @@ json to_json(const host::MemberDescription& member) {
   return out;
 }
 
-json to_json(const host::NamedDescription& description) {
-  json out = to_json(description.function);
-  out["what"] = vfio::kind_of(description.function);
-  out["model"] = description.model.empty() ? description.function.ids() : description.model;
-  out["advertised"] = json::array();
-  for (const api::AdvertisedDevice& advertised : description.advertised_as)
-    out["advertised"].push_back(to_json(advertised));
-  out["not_advertised"] = or_null(description.not_advertised);
-  return out;
-}
-
-json to_json(const vfio::PriorState& prior) {
-  return {{"driver", or_null(prior.driver)}, {"driver_override", or_null(prior.driver_override)}};
-}
-
 json to_json(const vfio::Finding& finding) {
   const api::ReportedFinding reported = api::reported(finding);
   return {{"rule", reported.rule},
@@ -45,6 +30,23 @@ json to_json(const vfio::Finding& finding) {
           {"blocks", reported.blocks},
           {"text", reported.text},
           {"advice", reported.advice}};
+}
+
+json to_json(const host::NamedDescription& description) {
+  json out = to_json(description.function);
+  out["what"] = vfio::kind_of(description.function);
+  out["model"] = description.model.empty() ? description.function.ids() : description.model;
+  out["advertised"] = json::array();
+  for (const api::AdvertisedDevice& advertised : description.advertised_as)
+    out["advertised"].push_back(to_json(advertised));
+  out["not_advertised"] = or_null(description.not_advertised);
+  out["findings"] = json::array();
+  for (const vfio::Finding& finding : description.findings) out["findings"].push_back(to_json(finding));
+  return out;
+}
+
+json to_json(const vfio::PriorState& prior) {
+  return {{"driver", or_null(prior.driver)}, {"driver_override", or_null(prior.driver_override)}};
 }
 
 json to_json(const api::AcceleratorStatus& status) {

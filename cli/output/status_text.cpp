@@ -33,12 +33,7 @@ void add_condition(const host::AcceleratorDescription& description, const host::
   // A line below the table says it of all accelerators.
   if (node.no_iommu && condition.reason == node.no_iommu->message) return;
   if (!condition.reason.empty()) table.note(condition.reason, tint_of(condition.health));
-  if (!condition.hint.empty()) {
-    table.note("hint: " + condition.hint, Tint::dim);
-  } else if (condition.health == host::Health::bad) {
-    table.note(fmt::format("hint: `ferry explain {}` says what would help", description.address().text()),
-               Tint::dim);
-  }
+  if (!condition.hint.empty()) table.note("hint: " + condition.hint, Tint::dim);
 }
 
 // A user that the reason already names is left out.
@@ -181,7 +176,8 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
       tinted_lines(output, Tint::plain,
                    fmt::format("counted only where they are named, as in `ferry vfio bind --device {}`:",
                                description.by_name.front().function.address.text()));
-  for (const auto& [function, model, advertised_as, not_advertised] : description.by_name) {
+  for (const host::NamedDescription& named : description.by_name) {
+    const auto& [function, model, advertised_as, not_advertised, findings] = named;
     std::string line =
         fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
                     model.empty() ? function.ids() : model,
@@ -191,7 +187,15 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
       line += fmt::format(", advertised as {}{}", advertised.resource,
                           advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
     if (!not_advertised.empty()) line += ", not advertised: " + not_advertised;
-    out += tinted_lines(output, Tint::plain, line);
+    const vfio::Finding* trouble = named.trouble();
+    // A line below says it of all devices.
+    if (trouble != nullptr && description.no_iommu && trouble->text == description.no_iommu->message)
+      trouble = nullptr;
+    if (trouble != nullptr && line.find(trouble->text) == std::string::npos)
+      line += fmt::format(", {}: {}", vfio::rule(trouble->rule).word, trouble->text);
+    out += tinted_lines(output, trouble == nullptr ? Tint::plain : Tint::bad, line);
+    if (trouble != nullptr && !trouble->advice.empty())
+      out += tinted_lines(output, Tint::dim, "hint: " + trouble->advice);
   }
   return out;
 }

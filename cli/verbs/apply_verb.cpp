@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +13,9 @@
 #include "cli/verbs/verbs.h"
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
+#include "host/gpu_conditions.h"
 #include "host/gpu_numbers.h"
+#include "host/node_observation.h"
 #include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -35,19 +38,12 @@ bool any(const Rebinds& rebinds) {
   }
 }
 
-bool writes(const vfio::RebindPreview& rebinds) {
-  return std::ranges::any_of(rebinds.plan.rebinds,
-                             [](const vfio::Rebind& rebind) { return !rebind.steps.empty(); });
-}
 bool writes(const vfio::RebindOutcome& rebinds) {
   return std::ranges::any_of(rebinds.results, [](const vfio::RebindResult& result) {
     return result.status == vfio::RebindResult::Status::done;
   });
 }
 // A failed stage need not count here: its exit status is worse than any other.
-bool writes(const host::NodePreview& node) {
-  return writes(node.unbound) || !node.vgpus.writes_nothing() || writes(node.bound);
-}
 bool writes(const host::NodeOutcome& node) {
   return writes(node.unbound) || node.vgpus.wrote() || writes(node.bound);
 }
@@ -95,23 +91,35 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
   return all;
 }
 
-/// Warns of numbers that hostd has resolved to other GPUs: they are counted anew here. True: hostd's record
-/// of this policy's content, or one that cannot be read, is there.
-bool warn_of_numbers(const Session& session, const policy::Policy& policy) {
-  const auto vgpus = read_vgpus(session, policy::rules_for(policy, session.rules));
-  const auto known = vgpus ? host::resolve_numbers(*session.host, policy, *vgpus)
-                           : Result<host::NumberedPolicy>(fail(vgpus.error()));
-  if (!known) {
-    print_to_stderr("warning: {}\n", known.error().message);
-    return vgpus.has_value();
+void refuse(vgpu::GpuPlan& gpu, Error error) {
+  gpu.refusal = std::move(error);
+}
+void refuse(vgpu::GpuOutcome& gpu, Error error) {
+  if (gpu.kind != vgpu::GpuOutcome::Kind::already_so) return;
+  gpu.kind = vgpu::GpuOutcome::Kind::refused;
+  gpu.error = std::move(error);
+}
+
+/// Refuses the GPUs with nothing to do that are in their modes and do not work there, as hostd does.
+template <typename Node>
+Result<> refuse_unready(const host::NodeContext& context, const policy::Policy& policy,
+                        const PolicyHere& here, Node& node) {
+  const auto scanned = host::scan_node(host::context_for(context, policy));
+  if (!scanned) return fail(scanned.error());
+  std::map<vfio::PciAddress, policy::Mode> modes = here.resolved.modes;
+  std::erase_if(modes, [&](const auto& one) { return context.dra.contains(one.first); });
+  const host::GpuConditions known = host::conditions_of(node);
+  host::GpuConditions conditions = known;
+  host::add_unready(*scanned, modes, conditions);
+  host::add_driverless(*scanned, modes, conditions);
+  for (auto& gpu : node.vgpus.gpus) {
+    const auto found = conditions.find(gpu.gpu);
+    if (found == conditions.end() || known.contains(gpu.gpu)) continue;
+    refuse(gpu, Error{.code = make_error_code(Errc::refused),
+                      .message = found->second.reasons.front(),
+                      .hint = found->second.hint});
   }
-  for (const auto& [number, gpu] : known->numbers) {
-    const auto now = std::ranges::find(vgpus->gpus, number, &mdev::VgpuGpu::index);
-    if (now != vgpus->gpus.end() && now->address() == gpu) continue;
-    print_to_stderr("warning: GPU {} was {} for hostd; counted anew it is {}\n", number, gpu.text(),
-                    now == vgpus->gpus.end() ? "no GPU" : now->address().text());
-  }
-  return known->recorded;
+  return {};
 }
 
 /// GPUs with ResourceClaims are left out of the change.
@@ -129,8 +137,10 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
   const auto here = read_policy_here(session, policy);
   if (!here) return complain(here.error());
   warn_of_claims(*context);
-  const auto preview = host::preview_policy(*context, policy);
+  auto preview = host::preview_policy(*context, policy);
   if (!preview) return complain(preview.error());
+  if (const auto judged = refuse_unready(*context, policy, *here, *preview); !judged)
+    return complain(judged.error());
   return print(session, show(session, policy, *preview, *here));
 }
 
@@ -158,11 +168,13 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
   if (is_recorded)
     if (auto counted = session.host->remove_file(host::kGpuNumbersFile); !counted)
       return complain(counted.error());
-  const auto outcome = [&] {
+  auto outcome = [&] {
     const WaitNote waits(fmt::format("applying policy {}", policy->name));
     return host::apply_policy(*context, *policy);
   }();
   if (!outcome) return complain(outcome.error());
+  if (auto judged = refuse_unready(*context, *policy, *here, *outcome); !judged && !outcome->error)
+    outcome->error = std::move(judged).error();
   return print(session, show(session, *policy, *outcome, *here));
 }
 

@@ -16,6 +16,7 @@
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
 #include "host/desired_state.h"
+#include "host/gpu_numbers.h"
 #include "host/sanitize/gpu_history.h"
 #include "host/usage/advertised_use_probe.h"
 #include "hostfs/locks.h"
@@ -115,6 +116,23 @@ Result<vgpu::ProfileFile> read_profiles_for(const ProfileOptions& options) {
   if (!file) return file;
   for (const std::string& warning : file->warnings) print_to_stderr("warning: {}\n", warning);
   return file;
+}
+
+bool warn_of_numbers(const Session& session, const policy::Policy& policy) {
+  const auto vgpus = read_vgpus(session, policy::rules_for(policy, session.rules));
+  const auto known = vgpus ? host::resolve_numbers(*session.host, policy, *vgpus)
+                           : Result<host::NumberedPolicy>(fail(vgpus.error()));
+  if (!known) {
+    print_to_stderr("warning: {}\n", known.error().message);
+    return vgpus.has_value();
+  }
+  for (const auto& [number, gpu] : known->numbers) {
+    const auto now = std::ranges::find(vgpus->gpus, number, &mdev::VgpuGpu::index);
+    if (now != vgpus->gpus.end() && now->address() == gpu) continue;
+    print_to_stderr("warning: GPU {} was {} for hostd; counted anew it is {}\n", number, gpu.text(),
+                    now == vgpus->gpus.end() ? "no GPU" : now->address().text());
+  }
+  return known->recorded;
 }
 
 Result<vgpu::VgpuHost> vgpu_host(const Session& session) {

@@ -39,6 +39,10 @@ Result<policy::Policy> chosen_policy(const ProfileOptions& options);
 /// All policies of the file. Their warnings go to stderr.
 Result<policy::PolicyFile> policies_of(const ProfileOptions& options);
 
+/// Warns of numbers that hostd has resolved to other GPUs: they are counted anew here. True: hostd's record
+/// of this policy's content, or one that cannot be read, is there.
+bool warn_of_numbers(const Session& session, const policy::Policy& policy);
+
 /// The names of this host's models, as `status` shows them. `session` must outlive them.
 policy::ModelNames model_names(const Session& session);
 

@@ -20,10 +20,12 @@
 #include "common/process/standard_streams.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
+#include "host/gpu_numbers.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/framework.h"
 #include "policy/kubernetes_files.h"
 #include "policy/policy_comparison.h"
+#include "policy/policy_yaml.h"
 #include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/apply/apply.h"
 #include "vgpu-dm/plan/comparison.h"
@@ -210,6 +212,7 @@ ExitStatus vgpu_apply_verb(const Session& session, const ProfileOptions& options
   if (!on) return complain(on.error());
   on->rules = vgpu::rules_for(*profile, std::move(on->rules));
   on->spares_foreign = !options.foreign;
+  if (session.host->exists(host::kGpuNumbersFile)) warn_of_numbers(session, policy::policy_of(*profile));
   if (session.dry_run) {
     auto snapshot = vgpu::look(*on, {&*profile, 1});
     if (!snapshot) return complain(snapshot.error());
@@ -230,11 +233,22 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
   if (!profile) return complain(profile.error());
   auto vgpus = read_vgpus(session, vgpu::rules_for(*profile, session.rules));
   if (!vgpus) return complain(vgpus.error());
-  const auto idle = policy::items_without_gpu(*profile, *vgpus);
+  // Under hostd the numbers mean the GPUs that it has counted.
+  const auto numbered = host::resolve_numbers(*session.host, policy::policy_of(*profile), *vgpus);
+  if (!numbered) return complain(numbered.error());
+  if (numbered->recorded) {
+    profile->items.clear();
+    for (const policy::PolicyItem& item : numbered->policy.items) profile->items.push_back(item.gpus);
+  }
+  auto idle = policy::items_without_gpu(*profile, *vgpus);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
-  bool agrees = true;
+  bool agrees = !numbered->gone;
+  if (numbered->gone) {
+    out += numbered->gone->message + "\n";
+    idle.push_back(numbered->gone->message);
+  }
   for (const vgpu::GpuComparison& comparison : vgpu::judge(*profile, *vgpus)) {
     agrees = agrees && comparison.agrees;
     out += comparison.agrees ? fmt::format("GPU {} ({}): {}\n", comparison.index, comparison.gpu.text(),

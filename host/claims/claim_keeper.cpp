@@ -269,8 +269,12 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   if (!plain) return fail(std::move(plain).error());
   const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
   if (claim.phase == ClaimPhase::done) {  // else it has been sanitized, or no pod has had it
-    if (auto clean = sanitize_after(host_, *context.rebind_context.writer, settings_.sanitize, claim); !clean)
-      return clean;
+    if (auto clean = sanitize_after(host_, *context.rebind_context.writer, settings_.sanitize, claim);
+        !clean) {
+      const auto node = scan_node(context);
+      auto unused = node ? check_unused(context, *node, claim) : Result<>();
+      return unused ? clean : unused;  // the latter names the user
+    }
     claim.phase = ClaimPhase::intent;
     record->put(claim);
     if (auto stored = store_claim_record(host_, *record); !stored) return stored;

@@ -210,7 +210,10 @@ class Scanner::Round {
   bool node_is_there(const std::string& node) {
     const auto slash = node.rfind('/');
     const auto [folder, is_new] = known_nodes_.try_emplace(node.substr(0, slash));
-    if (is_new) folder->second = host_.list(folder->first).value_or(std::vector<std::string>{});
+    // A careless bind mount makes a directory in place of a node. kIommufd is one, in sysfs.
+    if (is_new)
+      for (DirectoryEntry& entry : host_.entries(folder->first).value_or(std::vector<DirectoryEntry>{}))
+        if (!entry.is_directory || !node.starts_with("dev/")) folder->second.push_back(std::move(entry.name));
     return std::ranges::binary_search(folder->second, node.substr(slash + 1));
   }
 

@@ -76,6 +76,36 @@ TEST_F(ApplyVerb, ExitsFourWhenAGpuIsRefused) {
   EXPECT_THAT(result.out, HasSubstr("0000:66:00.0"));
 }
 
+// hostd says the same, with the same exit status.
+TEST_F(ApplyVerb, RefusesAGpuThatDoesNotWorkForTheHost) {
+  kernel_.file("etc/ferry/host.yaml", "version: v2\npolicies:\n  host: [{devices: all, mode: host}]\n");
+  kernel_.file("var/lib/ferry/desired.json",
+               R"({"version": 2, "file": "/etc/ferry/host.yaml", "policy": "host"})");
+  const std::string gpu = "0000:65:00.0";
+  const auto is_refused = [&](const char* why) {
+    SCOPED_TRACE(why);
+    for (const bool dry : {true, false}) {
+      std::vector<std::string> words = {"apply", "-f", path("etc/ferry/host.yaml")};
+      if (dry) words.emplace_back("--dry-run");
+      const auto said = ferry(words);
+      EXPECT_EQ(said.status, 4) << said.out << said.err;
+      EXPECT_THAT(said.out,
+                  AllOf(HasSubstr("GPU 0 (" + gpu + "): refused\n"), HasSubstr(why), HasSubstr("hint: ")));
+    }
+    EXPECT_EQ(ferry({"hostd", "--once"}).status, 4);
+    EXPECT_EQ(ferry({"hostd", "--dry-run"}).status, 4);
+  };
+  EXPECT_EQ(ferry({"apply", "-f", path("etc/ferry/host.yaml")}).status, 0);
+  test::must(kernel_.write_attribute("sys/bus/pci/drivers/" + kernel_.driver_of(gpu) + "/unbind", gpu));
+  is_refused("no driver has taken it: neither the host nor a VM can use it now");
+  kernel_.add_driver({.name = "pci-stub"});
+  test::must(kernel_.write_attribute("sys/bus/pci/devices/" + gpu + "/driver_override", "pci-stub"));
+  test::must(kernel_.write_attribute("sys/bus/pci/drivers/pci-stub/bind", gpu));
+  is_refused("pci-stub holds it: neither the host nor a VM can use it now");
+  kernel_.file("sys/bus/pci/devices/" + gpu + "/config", std::string(64, '\xff'));
+  is_refused("off the bus");
+}
+
 TEST_F(ApplyVerb, RefusesABadPolicyBeforeItLooksAtTheHost) {
   kernel_.file("bad.yaml", "version: v2\npolicies:\n  all:\n  - {devices: all, mode: passtrough}\n");
   const auto result = ferry({"apply", "-f", path("bad.yaml")});
@@ -202,6 +232,22 @@ TEST_F(NumbersOfApply, AreHostdsInItsDryRunAndInAssert) {
   EXPECT_THAT(differs.out, HasSubstr("GPU 1 is gone"));
   kernel_.file(kRecord, "{");
   EXPECT_EQ(ferry({"hostd", "--dry-run"}).status, 1);
+}
+
+TEST_F(NumbersOfApply, LeaveNoItemIdleOfWhichOneIsThere) {
+  kernel_.file("etc/ferry/both.yaml",
+               "version: v2\npolicies:\n  both:\n  - {devices: [0, 1], mode: passthrough}\n");
+  const auto warnings = [&](const std::string& second) {
+    kernel_.file(kRecord, R"({"version": 1, "gpus": {"0": "0000:17:00.0", "1": ")" + second +
+                              R"("}, "policy": "version: v2\npolicies:\n  policy:\n  - devices: [0, 1]\n)"
+                              R"(    mode: passthrough\n"})");
+    const auto said = ferry({"assert", "-f", path("etc/ferry/both.yaml")});
+    EXPECT_THAT(said.out, HasSubstr("GPU 0 is gone"));
+    return said.err;
+  };
+  EXPECT_EQ(warnings("0000:66:00.0"), "");
+  EXPECT_EQ(warnings("0000:18:00.0"),
+            "warning: " + path("etc/ferry/both.yaml") + ":4: matches no GPU of this node\n");
 }
 
 TEST_F(NumbersOfApply, AreCountedAnewByApply) {

@@ -559,6 +559,33 @@ TEST_F(CommandLine, SaysWhereTheKernelWouldAllowWhatItRefuses) {
   EXPECT_EQ(json[0]["group_viable"], true);
 }
 
+TEST_F(CommandLine, SaysNothingGoodOfTheKernelWhereItRefusesToo) {
+  const std::map<std::string, std::string> reasons = {{"0000:70:00.0", "the firmware reserves"},
+                                                      {"0000:71:00.0", "the device is off the bus"},
+                                                      {"0000:72:00.0", "cannot be read"},
+                                                      {"0000:73:00.0", "is in no IOMMU group"}};
+  unsigned group = 70;
+  for (const auto& [address, reason] : reasons)
+    kernel_.add_function({.address = address,
+                          .ids = "10de:2330",
+                          .class_code = 0x030200,
+                          .group = group++,
+                          .driver = "nouveau"});
+  kernel_.file("sys/kernel/iommu_groups/70/reserved_regions",
+               "0x0000000080000000 0x0000000080ffffff direct\n");
+  kernel_.file("sys/devices/pci0000:00/0000:71:00.0/config", std::string(64, '\xff'));
+  kernel_.file("sys/devices/pci0000:00/0000:72:00.0/config", "short");
+  kernel_.add_function(
+      {.address = "0000:73:00.1", .ids = "10de:22ba", .class_code = 0x040300, .driver = "snd_hda_intel"});
+  for (const auto& [address, reason] : reasons) {
+    const auto plan = ferry({"vfio", "plan", "--device", address});
+    EXPECT_EQ(plan.status, 4) << address;
+    EXPECT_THAT(plan.out, AllOf(HasSubstr(reason), Not(HasSubstr("the kernel's own rule"))));
+    const auto json = nlohmann::json::parse(ferry({"vfio", "plan", "--device", address, "-o", "json"}).out);
+    EXPECT_EQ(json["results"][0]["group_viable"], false) << address;
+  }
+}
+
 TEST_F(CommandLine, PrintsTheSameDocumentAsYaml) {
   const auto result = ferry({"-o", "yaml", "vgpu", "validate", "-f", "@good.yaml"});
   EXPECT_EQ(result.status, 0) << result.err;

@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 #include <gmock/gmock.h>
 
 #include "api/files.h"
+#include "cli/output/status_text.h"
 #include "cli/verbs/node_inputs.h"
 #include "hostfs/locks.h"
 #include "tests/support/described_host.h"
@@ -132,6 +134,38 @@ TEST(ExplainByName, OffersNoBindWithoutAnIommu) {
   EXPECT_THAT(explained_by_name(must(read_explain_inputs(session)), "0000:42:00.0"),
               AllOf(HasSubstr("it cannot be bound to vfio: vfio runs in its no-IOMMU mode"),
                     HasSubstr("hint: unset enable_unsafe_noiommu_mode"), Not(HasSubstr("vfio bind"))));
+}
+
+TEST(ExplainByName, SaysWhatPlanSays) {
+  test::Machine machine;
+  test::composed_machine("nvswitch-board").build(machine);
+  machine.kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  machine.kernel.add_function({.address = "0000:0b:00.0",
+                               .ids = "10de:22a3",
+                               .class_code = 0x068000,
+                               .group = 81,
+                               .driver = "vfio-pci"});
+  machine.kernel.file("sys/kernel/iommu_groups/81/reserved_regions",
+                      "0x0000000080000000 0x0000000080ffffff direct\n");
+  Session session = open_session(machine.kernel.root());
+  auto probe = std::make_unique<test::TableProbe>();
+  probe->users["0000:05:00.0"] = {
+      {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .what = "the NVLink fabric"}};
+  session.probe = std::move(probe);
+  const ExplainInputs inputs = must(read_explain_inputs(session));
+  EXPECT_THAT(
+      explained_by_name(inputs, "0000:05:00.0"),
+      AllOf(HasSubstr("used by     fabric manager nv-fabricmanager"),
+            HasSubstr("it cannot be bound to vfio: 0000:05:00.0 is in use: fabric manager nv-fabricmanager"),
+            HasSubstr("hint: stop the fabric manager first"), Not(HasSubstr("gives it to VMs"))));
+  EXPECT_THAT(explained_by_name(inputs, "0000:06:00.0"),
+              AllOf(HasSubstr("gives it to VMs"), Not(HasSubstr("problem"))));
+  EXPECT_THAT(explained_by_name(inputs, "0000:0b:00.0"),
+              AllOf(HasSubstr("problem     the firmware reserves"), HasSubstr("hint: in the firmware setup"),
+                    HasSubstr("`ferry vfio unbind --device 0000:0b:00.0`")));
+  EXPECT_THAT(status_text(inputs.description, {}),
+              AllOf(HasSubstr("driver vfio-pci, not viable: the firmware reserves"),
+                    HasSubstr("group 69, driver nvidia-nvswitch\n")));
 }
 
 TEST(ExplainByName, OffersNoBindOfAGpuThatCarriesVgpus) {

@@ -278,7 +278,8 @@ const std::vector<Row>& rows() {
       {"n5",
        "vfio plan --device 0000:05:00.0 --device 0000:08:00.0",
        4,
-       {"name them too: --device 0000:06:00.0 --device 0000:07:00.0"}},
+       {"name all of them: --device 0000:05:00.0 --device 0000:08:00.0 --device 0000:06:00.0 --device "
+        "0000:07:00.0"}},
       {"n5",
        "apply --dry-run -f @policy/n5-one-switch-of-the-group -c one-switch",
        4,

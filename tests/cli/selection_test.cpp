@@ -92,6 +92,7 @@ TEST_F(SelectionTest, NamingAVirtualFunctionTakesItAloneThoughAllPassesItOver) {
   const auto selection = choose({.all = false, .devices = {"0000:0a:00.4"}, .groups = {}, .with = {}});
   ASSERT_TRUE(selection) << selection.error().message;
   EXPECT_THAT(selection->request.accelerators, ElementsAre(at("0000:0a:00.4")));
+  EXPECT_THAT(selection->rules.named, ElementsAre(at("0000:0a:00.4"))) << "its group's facts are read";
   EXPECT_THAT(selection->request.untouchable, testing::IsEmpty());
 }
 

@@ -94,6 +94,34 @@ TEST_F(VgpuCounts, AreNotKnownWhereNothingTellsTheMemory) {
   EXPECT_TRUE(host.at("gpus").at(0).at("works").is_null());
 }
 
+TEST_F(VgpuCounts, OfOneVgpuThatTheDriverOffersAreKnown) {
+  add_gpu("10de:3fff",
+          {{"nvidia-1", "NVIDIA X9-1-24Q", 24576, 4}, {"nvidia-2", "NVIDIA X9-4-96Q", 98304, 1}});
+  const auto checked = of_profiles({"validate", "--host"}, {"{X9-4-96Q: 1}", "{X9-1-24Q: 1}", "{X9-1-24Q: 2}",
+                                                            "{X9-1-24Q: 1, X9-4-96Q: 1}"});
+  EXPECT_EQ(checked.status, 0) << checked.err;
+  EXPECT_THAT(checked.out, AllOf(HasSubstr("profile p0: works\n"), HasSubstr("profile p1: works\n"),
+                                 HasSubstr("profile p2: not known"), HasSubstr("profile p3: not known")));
+}
+
+// A board's own MIG-backed types may come with MIG mode, which the library alone sets.
+TEST_F(VgpuCounts, OfATypeOfAnotherBoardAreNone) {
+  add_gpu("10de:2335", {{"nvidia-1413", "NVIDIA H200X-1-18CME", 18432, 1}});
+  const auto checked =
+      of_profiles({"validate", "--host"}, {"{DC-1-5A: 30}", "{A30-1-6C: 1}", "{H200X-2-35C: 1}"});
+  EXPECT_EQ(checked.status, 4);
+  EXPECT_THAT(checked.out,
+              AllOf(HasSubstr("offers no type DC-1-5A"), HasSubstr("offers no type A30-1-6C"),
+                    HasSubstr("its vGPUs need GPU instances (MIG), which NVML alone can see to")));
+}
+
+TEST_F(VgpuCounts, OfAMigBackedTypeAreNoneOnABoardWithoutAny) {
+  add_gpu("10de:26b9", test::l40s_types());
+  for (const char* type : {"DC-1-5A", "A30-1-6C", "L4-1-6C"})
+    EXPECT_THAT(of_profiles({"validate", "--host"}, {fmt::format("{{{}: 1}}", type)}).out,
+                HasSubstr(fmt::format("offers no type {}", type)));
+}
+
 TEST_F(VgpuCounts, AreNotKnownBeforeTheDriverListsTypes) {
   add_unknown_gpu();
   kernel_.enable_vfs(kGpu, 0);

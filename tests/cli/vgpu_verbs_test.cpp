@@ -404,6 +404,34 @@ TEST_F(VgpuVerbs, ExplainSaysWhatTakesVgpusOfOthersAway) {
 }
 
 // One word, one status: whatever the reason, and whatever another GPU gets.
+// hostd keeps this profile, and has counted before GPU 0 was unplugged.
+TEST_F(VgpuVerbs, KnowTheNumbersThatHostdHasCounted) {
+  kernel_.file("v1.yaml",
+               "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {T4-4Q: 1}}\n"
+               "  - {devices: [1], vgpu-devices: {}}\n");
+  kernel_.file("other.yaml", "version: v1\nvgpu-configs:\n  a:\n  - {devices: [0], vgpu-devices: {}}\n");
+  const auto asserted = [&] { return ferry({"vgpu", "assert", "-f", path("v1.yaml")}).out; };
+  EXPECT_THAT(asserted(), HasSubstr("GPU 0 (0000:05:00.0): expected 1 x T4-4Q, found none"));
+  kernel_.file("var/lib/ferry-hostd/gpus/numbers.json",
+               R"({"version": 1, "gpus": {"0": "0000:03:00.0", "1": "0000:05:00.0"}, "policy": )"
+               R"("version: v2\npolicies:\n  policy:\n  - devices: [0]\n    mode: vgpu\n    vgpu-devices:\n)"
+               R"(      T4-4Q: 1\n  - devices: [1]\n    mode: vgpu\n    vgpu-devices: {}\n"})");
+  EXPECT_THAT(asserted(), AllOf(HasSubstr("GPU 0 is gone: the policy means the one at 0000:03:00.0"),
+                                HasSubstr("GPU 0 (0000:05:00.0): none\n")));
+  for (const std::vector<std::string>& verb :
+       {std::vector<std::string>{"vgpu", "plan"}, {"vgpu", "apply", "--dry-run"}}) {
+    for (const char* file : {"v1.yaml", "other.yaml"}) {
+      std::vector<std::string> words = verb;
+      words.insert(words.end(), {"-f", path(file)});
+      const bool is_kept = std::string(file) == "v1.yaml";
+      const std::string said = ferry(words).err;
+      for (const char* warning : {"GPU 0 was 0000:03:00.0 for hostd; counted anew it is 0000:05:00.0",
+                                  "GPU 1 was 0000:05:00.0 for hostd; counted anew it is 0000:07:00.0"})
+        EXPECT_EQ(said.find(warning) != std::string::npos, is_kept) << said;
+    }
+  }
+}
+
 TEST_F(VgpuVerbs, ExitsFourWheneverAGpuIsRefused) {
   kernel_.file("p.yaml",
                "version: v1\nvgpu-configs:\n"

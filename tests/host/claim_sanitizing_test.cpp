@@ -126,6 +126,16 @@ TEST_F(ClaimSanitizing, TakesNoGpuFromAProgram) {
   EXPECT_EQ(undone.error().code, Errc::refused);
   EXPECT_EQ(node_.kernel.driver_of(ClaimNode::kWhole), "vfio-pci");
   EXPECT_EQ(status(ClaimNode::kWhole).state, SanitizeState::in_use);
+  EXPECT_THAT(undone.error().message, HasSubstr("a program has opened its group"));
+  node_.users.held.emplace(ClaimNode::kWhole,
+                           vfio::DeviceUser{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                                            .name = "tenant",
+                                            .pid = 412,
+                                            .what = "/dev/vfio/5"});
+  const auto named = unprepare("a");
+  ASSERT_FALSE(named);
+  EXPECT_THAT(named.error().message, HasSubstr("is in use: VM tenant (pid 412)"));
+  node_.users.held.clear();
   answer_ = {.method = "flr"};
   must(unprepare("a"));
   EXPECT_EQ(status(ClaimNode::kWhole).state, SanitizeState::available);

@@ -109,6 +109,7 @@ class NodeKeeperTest : public ThreeT4s {
   NodeContext context(const NodeProbes& uses) {
     const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                        .classes = {vfio::PciClass::display_3d},
+                                       .on_request = {vfio::PciClass::bridge_other},
                                        .of_other_vendors = {vfio::PciClass::display_3d}};
     return {.rebind_context = {.host = &kernel_,
                                .writer = &kernel_,

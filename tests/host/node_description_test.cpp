@@ -136,6 +136,54 @@ TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
+// As `plan` and `assert` judge it, which name it.
+TEST_F(NodeDescriptionTest, AFunctionThatCountsByNameIsJudgedToo) {
+  snapshot_of("nvswitch-board");
+  test::FakeKernel& kernel = machine_.kernel;
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel.add_driver({.name = "igb", .ids = {"8086:1533"}});
+  unsigned group = 80;
+  for (const char* address : {"0000:0a:00.0", "0000:0b:00.0", "0000:0c:00.0", "0000:0d:00.0", "0000:0e:00.0"})
+    kernel.add_function({.address = address,
+                         .ids = "10de:22a3",
+                         .class_code = 0x068000,
+                         .group = group++,
+                         .driver = "vfio-pci"});
+  kernel.file("sys/kernel/iommu_groups/81/reserved_regions",
+              "0x0000000080000000 0x0000000080ffffff direct\n");
+  const std::string dead(64, '\xff');
+  kernel.file("sys/devices/pci0000:00/0000:0c:00.0/config", dead);
+  kernel.file("sys/devices/pci0000:00/0000:06:00.0/config", dead);  // the host has this one
+  kernel.add_function(
+      {.address = "0000:0d:00.1", .ids = "8086:1533", .class_code = 0x020000, .group = 83, .driver = "igb"});
+  kernel.add_function(
+      {.address = "0000:07:00.1", .ids = "8086:1533", .class_code = 0x020000, .group = 70, .driver = "igb"});
+  NodeSnapshot snapshot;
+  snapshot.inventory = must(vfio::scan(kernel));
+  const vfio::AcceleratorRules rules = policy::default_accelerator_rules();
+  vfio::read_unit_facts(kernel, rules, snapshot.inventory);
+  snapshot.use.users["0000:0e:00.0"] = {
+      {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .what = "the NVLink fabric"}};
+  const auto members = asked_of(snapshot.inventory, rules);
+  const NodeDescription description = describe_node(snapshot, rules, {});
+  const std::map<std::string, std::string> troubles = {{"0000:05:00.0", "none"},
+                                                       {"0000:06:00.0", "off-the-bus"},
+                                                       {"0000:07:00.0", "none"},
+                                                       {"0000:0a:00.0", "none"},
+                                                       {"0000:0b:00.0", "reserved-region"},
+                                                       {"0000:0c:00.0", "off-the-bus"},
+                                                       {"0000:0d:00.0", "group-not-viable"},
+                                                       {"0000:0e:00.0", "fabric-switch"}};
+  for (const auto& [text, trouble] : troubles) {
+    const auto address = must(vfio::PciAddress::parse(text));
+    const NamedDescription* named = description.find_by_name(address);
+    ASSERT_NE(named, nullptr) << text;
+    const vfio::Finding* found = named->trouble();
+    EXPECT_EQ(found == nullptr ? "none" : vfio::rule(found->rule).name, trouble) << text;
+    EXPECT_THAT(members, testing::Contains(address)) << "its users count, too";
+  }
+}
+
 TEST_F(NodeDescriptionTest, AVgpuThatNoVmCanBeGivenIsReported) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
   for (mdev::VgpuGpu& gpu : snapshot.vgpus.gpus)

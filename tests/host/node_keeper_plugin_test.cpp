@@ -133,6 +133,35 @@ TEST_F(NodeKeeperTest, KeepsAGpuBackWhileAChangeOfItsModeIsRecorded) {
   EXPECT_THAT(unfit(), IsEmpty());
 }
 
+TEST_F(NodeKeeperTest, KeepsSwitchesFromThePluginThatAFabricManagerShares) {
+  const std::string on_vfio = "0000:86:00.0";
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_driver({.name = "nvidia-nvswitch", .ids = {"10de:22a3"}});
+  const auto add_switch = [&](const std::string& address, unsigned group, const char* driver) {
+    kernel_.add_function(
+        {.address = address, .ids = "10de:22a3", .class_code = 0x068000, .group = group, .driver = driver});
+  };
+  add_switch("0000:85:00.0", 85, "nvidia-nvswitch");
+  add_switch(on_vfio, 86, "vfio-pci");
+  kernel_.file("proc/812/comm", "nv-fabricmanage\n");
+  std::uint64_t generation = 0;
+  for (const char* items : {"", kAllBack}) {
+    for (const char mode : {'0', '1', '2'}) {
+      SCOPED_TRACE(std::string(items) + mode);
+      kernel_.file("usr/share/nvidia/nvswitch/fabricmanager.cfg", std::string("FABRIC_MODE=") + mode + "\n");
+      if (*items != '\0') want(items, ++generation);
+      rounds();
+      EXPECT_EQ(unavailable(), mode == '0' ? std::vector<std::string>() : std::vector<std::string>{on_vfio});
+      EXPECT_THAT(state().accelerators, SizeIs(kGpus.size())) << "no policy names a switch";
+    }
+  }
+  want("  - {address: \"" + on_vfio + "\", mode: passthrough}\n", ++generation);
+  rounds();
+  EXPECT_EQ(gpu(on_vfio).state, api::GpuState::blocked);
+  EXPECT_THAT(gpu(on_vfio).reason, HasSubstr("in use: fabric manager nv-fabricmanager (pid 812)"));
+  EXPECT_THAT(unavailable(), ElementsAre(on_vfio));
+}
+
 TEST_F(NodeKeeperTest, CountsOnFromWhereThePluginIs) {
   want(kAllAway);
   answer_ahead_ = 500;

@@ -211,6 +211,36 @@ TEST_F(ChangingHost, IsBlockedWhileAGpuForTheHostHasNoDriver) {
   EXPECT_EQ(round().phase, api::NodePhase::ready);
 }
 
+TEST_F(ChangingHost, IsBlockedWhilePciStubHoldsAGpuForTheHost) {
+  want(kAllBack);
+  unbind(kSecond);
+  kernel_.add_driver({.name = "pci-stub"});
+  must(kernel_.write_attribute(std::string("sys/bus/pci/devices/") + kSecond + "/driver_override",
+                               "pci-stub"));
+  bind("pci-stub", kSecond);
+  EXPECT_EQ(round().phase, api::NodePhase::blocked);
+  EXPECT_THAT(gpu(kSecond).reason, HasSubstr("pci-stub holds it"));
+  EXPECT_EQ(kernel_.driver_of(kSecond), "pci-stub") << "whoever bound it there may want that";
+}
+
+TEST_F(ChangingHost, IsBlockedWhileAGpuOfAnyModeDoesNotWork) {
+  unsigned generation = 0;
+  for (const char* items : {kAllBack, "  - {devices: all, mode: vgpu, vgpu-devices: {}}\n"}) {
+    SCOPED_TRACE(items);
+    const std::string config = std::string("sys/bus/pci/devices/") + kSecond + "/config";
+    kernel_.file(config, std::string(64, '\0'));
+    want(items, ++generation);
+    EXPECT_EQ(rounds().phase, api::NodePhase::ready);
+    kernel_.file(config, std::string(64, '\xff'));
+    const Round last = round();
+    EXPECT_EQ(last.phase, api::NodePhase::blocked);
+    EXPECT_EQ(last.status, ExitStatus::refused);
+    EXPECT_EQ(gpu(kSecond).state, api::GpuState::blocked);
+    EXPECT_THAT(gpu(kSecond).reason, HasSubstr("off the bus"));
+    EXPECT_EQ(gpu(kFirst).state, api::GpuState::ready);
+  }
+}
+
 TEST_F(ChangingHost, BlocksNoGpuWithoutADriverThatHasAnotherMode) {
   unbind(kSecond);
   want("  - {devices: [0], mode: host}\n  - {devices: [2], mode: passthrough}\n");

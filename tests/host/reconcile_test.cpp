@@ -524,6 +524,22 @@ TEST(HostdReconcile, KeepsTheGpusOfDraUnavailableInAllStages) {
   }
 }
 
+TEST(HostdReconcile, KeepsSharedSwitchesUnavailableInAllStages) {
+  const vfio::PciAddress shared{.domain = 0, .bus = 7, .device = 0, .function = 0};
+  RoundSnapshot snapshot = planned_change();
+  snapshot.node.findings[shared] = {
+      {.rule = vfio::RuleId::fabric_switch, .about = shared, .text = "the manager has it"}};
+  snapshot.node.findings[kOther] = snapshot.node.findings[shared];  // a GPU of its unit
+  snapshot.ends_are_reported = false;
+  for (const Stage stage : {Stage::idle, Stage::failed, Stage::planned, Stage::finished}) {
+    snapshot.stage = stage;
+    snapshot.obstacle = {.error = error_of(Errc::refused), .ends_unavailability = true};
+    const api::HostStatus status = reconcile(snapshot).status.value_or(api::HostStatus());
+    EXPECT_THAT(ids_of(status.unavailable), testing::Contains("0000:07:00.0")) << static_cast<int>(stage);
+    EXPECT_THAT(ids_of(status.unavailable), testing::Not(testing::Contains("0000:06:00.0")));
+  }
+}
+
 TEST(HostdReconcile, BlocksTheNodeForAGpuThatAClaimHas) {
   RoundSnapshot snapshot = finished();
   snapshot.allocations.dra = {kGpu};

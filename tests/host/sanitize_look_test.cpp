@@ -57,7 +57,7 @@ class SanitizeLook : public NodeKeeperTest {
     const auto group = kernel_.link_name("sys/bus/pci/devices/" + gpu + "/iommu_group").value_or("");
     kernel_.remove("dev/vfio/" + group);
     if (is_open)
-      kernel_.directory("dev/vfio/" + group);
+      kernel_.link("dev/vfio/" + group, ".");  // it is there, and cannot be opened
     else
       kernel_.file("dev/vfio/" + group, "");
   }

@@ -194,6 +194,26 @@ TEST_F(VgpuChecks, WantAnIommuForVirtualFunctions) {
   EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("fail: "));
 }
 
+TEST_F(VgpuChecks, SayOfAMissingIommuWhatAllElseSays) {
+  kernel_.add_function({.address = kGpu, .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
+  const auto fix = [&] {
+    const Error none = vfio::require_iommu(vfio::scan(kernel_).value()).error();
+    EXPECT_THAT(answer("vgpu-iommu"), HasSubstr("warn: " + none.message));
+    const auto all = checks();
+    const auto check = std::ranges::find(all, "vgpu-iommu", &Check::id);
+    EXPECT_EQ(check->fix, none.hint);
+    return check->fix;
+  };
+  EXPECT_THAT(fix(), HasSubstr("in the firmware setup"));
+  kernel_.file("proc/cmdline", "root=/dev/sda1 iommu=off\n");
+  EXPECT_THAT(fix(), HasSubstr("out of the kernel's command line"));
+  kernel_.file("proc/cmdline", "root=/dev/sda1\n");
+  kernel_.directory("sys/firmware/devicetree/base");
+  EXPECT_THAT(fix(), HasSubstr("the device tree must name an SMMU"));
+  kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
+  EXPECT_THAT(fix(), HasSubstr("unset enable_unsafe_noiommu_mode"));
+}
+
 TEST_F(VgpuChecks, KnowVirtualFunctionsThatVmsGetWhole) {
   kernel_.file("proc/412/comm", "nvidia-smi\n");
   kernel_.add_driver({.name = "gim", .ids = {"1002:75a3"}, .sriov = true});

@@ -408,6 +408,8 @@ TEST_F(ScannerTest, ListsADeviceWithoutItsNodeUnhealthy) {
   add_gpu("0000:01:00.0", 15);
   kernel.remove("dev/vfio/15");
   EXPECT_EQ(only_device().problem, "/dev/vfio/vfio and /dev/vfio/15 are not both there");
+  kernel.directory("dev/vfio/15");
+  EXPECT_EQ(only_device().problem, "/dev/vfio/vfio and /dev/vfio/15 are not both there");
 }
 
 TEST_F(ScannerTest, AdvertisesNoAddressThatKubeVirtCannotRead) {

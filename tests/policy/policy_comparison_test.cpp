@@ -160,12 +160,45 @@ TEST(PolicyComparison, WantsADriverOnAGpuOfTheHost) {
   host.add("");
   EXPECT_THAT(host.differences(policy(kAllOfTheHost)),
               ElementsAre("GPU 0 (0000:00:00.0): expected host, but no driver has taken it: neither the host "
-                          "nor a VM can use it now"));
+                          "nor a VM can use it now; install or load its driver, which then takes it; `dmesg` "
+                          "says why a loaded one does not"));
   EXPECT_THAT(host.differences(policy("  - {devices: [7], mode: host}\n")), ElementsAre(""))
       << "no item is for it";
   host.vgpus.gpus[0].function.problem = Error{.code = {}, .message = "it reads all ones"};
   host.inventory.functions.at(host.vgpus.gpus[0].address()) = host.vgpus.gpus[0].function;
   EXPECT_THAT(host.differences(policy(kAllOfTheHost)), ElementsAre(HasSubstr("it reads all ones")));
+}
+
+// pci-stub does nothing with a function but keep other drivers off it.
+TEST(PolicyComparison, TakesPciStubForNoDriver) {
+  Host host;
+  host.add("pci-stub");
+  EXPECT_THAT(
+      host.differences(policy(kAllOfTheHost)),
+      ElementsAre(AllOf(HasSubstr("expected host, but pci-stub holds it: "), HasSubstr("unbind it"))));
+  EXPECT_THAT(host.differences(policy("  - {devices: all, mode: passthrough}\n")),
+              ElementsAre("GPU 0 (0000:00:00.0): expected passthrough, found host (driver pci-stub)"));
+  const auto exported = export_policy(host.vgpus, host.findings(), "now");
+  ASSERT_TRUE(exported) << exported.error().message;
+  EXPECT_THAT(exported->notes, ElementsAre(HasSubstr("GPU 0 (0000:00:00.0): left out: pci-stub holds it")));
+}
+
+// hostd makes an item for each number of an item.
+TEST(ItemsWithoutGpu, AreThoseOfWhichNoNumberHasAGpu) {
+  Host host;
+  for (int i = 0; i < 2; ++i) host.add("nvidia");
+  const auto idle = [&](const std::vector<const char*>& gpus) {
+    Policy resolved = policy("  - {devices: [0, 2], mode: host}\n");
+    const PolicyItem item = resolved.items.front();
+    resolved.items.clear();
+    for (const char* gpu : gpus)
+      resolved.items.emplace_back(item).gpus.only = vfio::PciAddress::parse(gpu).value();
+    return items_without_gpu(resolved, host.vgpus);
+  };
+  EXPECT_THAT(idle({"0000:00:00.0", "0000:77:00.0"}), IsEmpty());
+  EXPECT_THAT(idle({"0000:77:00.0", "0000:01:00.0"}), IsEmpty());
+  EXPECT_THAT(idle({"0000:77:00.0"}), ElementsAre("p.yaml:4: matches no GPU of this node"));
+  EXPECT_THAT(idle({"0000:77:00.0", "0000:78:00.0"}), ElementsAre("p.yaml:4: matches no GPU of this node"));
 }
 
 TEST(PolicyComparison, TakesAGpuThatHasVgpusForNothingElse) {

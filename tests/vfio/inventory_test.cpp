@@ -136,6 +136,30 @@ TEST(Inventory, KnowsUnsafeNoIommuModeForWhatItIs) {
   EXPECT_FALSE(scan(kernel)->has_iommu());
 }
 
+// Of an IOMMU that serves other devices alone, and of one that a device tree gives to some PCI hosts.
+TEST(Inventory, SaysWhatKeepsFunctionsWithoutAGroup) {
+  const std::string devices_tree = "sys/firmware/devicetree/base";
+  for (const bool device_tree : {false, true}) {
+    for (const bool other_groups : {false, true}) {
+      FakeKernel kernel;
+      kernel.directory(device_tree ? devices_tree : "sys/firmware/acpi/tables");
+      kernel.add_function({.address = "0000:17:00.0"});
+      if (other_groups) kernel.directory("sys/kernel/iommu_groups/9/devices");
+      Inventory inventory = test::must(scan(kernel));
+      const auto without = require_iommu(inventory);
+      ASSERT_FALSE(without);
+      EXPECT_EQ(without.error().message, other_groups ? "no PCI function of this host is in an IOMMU group"
+                                                      : "this host has no active IOMMU: "
+                                                        "/sys/kernel/iommu_groups is empty");
+      EXPECT_EQ(without.error().hint.starts_with("the device tree must name an SMMU"), device_tree);
+      kernel.add_function({.address = "0000:18:00.0", .group = 9});
+      inventory = test::must(scan(kernel));
+      EXPECT_TRUE(require_iommu(inventory));
+      EXPECT_EQ(!inventory.iommu_cure.empty(), device_tree) << "for the first one";
+    }
+  }
+}
+
 TEST(Inventory, FailsWhereThereIsNoPciBus) {
   const test::ScratchDirectory empty;
   const auto inventory = scan(HostFs(empty.path()));

@@ -83,8 +83,17 @@ std::vector<std::string> named(const std::vector<Finding>& findings) {
   return out;
 }
 
+/// Of one device, asked for alone.
+std::vector<std::string> named_by(const Case& c, const AcceleratorRules& rules, const char* device) {
+  return named(judge(units_of(c.inventory, {at(device)}, {}).front(), c.inventory, rules, c.observed));
+}
+
 TEST(Judge, FindsNothingAgainstAWholeGpuOnVfio) {
   EXPECT_THAT(named(Case().findings()), IsEmpty());
+}
+
+DeviceUser manager() {
+  return {.kind = DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .pid = 812, .what = "the fabric"};
 }
 
 struct Row {
@@ -175,6 +184,12 @@ const std::vector<Row>& rows() {
                                      {"0xfd00000000", "0xffffffffff", "reserved"}};
        },
        {}},
+      {"the regions cannot be read",
+       [](Case& c) {
+         c.inventory.reserved.clear();
+         c.inventory.reserved_unread[41] = Error{.code = {}, .message = "reserved_regions: EIO"};
+       },
+       {"reserved-region not looked at 0000:65:00.0"}},
       {"the regions were not read",
        [](Case& c) { c.inventory.reserved.clear(); },
        {"reserved-region not looked at 0000:65:00.0"}},
@@ -209,6 +224,45 @@ const std::vector<Row>& rows() {
          c.add("0000:66:00.0", 0x030000, "nvidia");
        },
        {"other-accelerator yes 0000:66:00.0"}},
+      {"another whole card of the group was not asked for",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.add("0000:66:00.0", 0x030000, "nvidia");
+         c.add("0000:66:00.1", 0x040300, "snd_hda_intel");
+         c.add("0000:66:00.2", 0x0c0330, "xhci_hcd");
+         c.add("0000:66:00.3", 0x0c8000, "nvidia-gpu");
+       },
+       {"other-accelerator yes 0000:66:00.0"}},
+      {"another card of the group, of which only the audio has a driver",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.add("0000:66:00.0", 0x030000, "");
+         c.add("0000:66:00.1", 0x040300, "snd_hda_intel");
+       },
+       {"other-accelerator yes 0000:66:00.0"}},
+      {"audio of another slot, without a GPU there",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.add("0000:66:00.1", 0x040300, "snd_hda_intel");
+       },
+       {"foreign-driver yes 0000:66:00.1"}},
+      {"a disk in the slot of another GPU of the group",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.add("0000:66:00.0", 0x030000, "nvidia");
+         c.add("0000:66:00.1", 0x010802, "nvme").vendor = 0x144d;
+       },
+       {"foreign-driver yes 0000:66:00.1", "other-accelerator yes 0000:66:00.0"}},
+      {"a disk of the host shares the group of a GPU on vfio",
+       [](Case& c) { c.add("0000:66:00.0", 0x010802, "nvme").vendor = 0x144d; },
+       {"group-not-viable yes 0000:66:00.0", "foreign-driver yes 0000:66:00.0"}},
+      {"a bridge with a driver of the host shares the group of a GPU on vfio",
+       [](Case& c) { c.add("0000:00:01.0", 0x060400, "shpchp").header = HeaderType::pci_bridge; },
+       {"group-not-viable yes 0000:00:01.0", "foreign-driver yes 0000:00:01.0"}},
+      {"another GPU on the host shares the group of a GPU on vfio",
+       [](Case& c) { c.add("0000:66:00.0", 0x030000, "nvidia"); },
+       {"group-not-viable yes 0000:66:00.0", "other-accelerator yes 0000:66:00.0"}},
       {"the firmware's framebuffer lies in its memory",
        [](Case& c) { c.of(kGpu).firmware_framebuffer = "BOOTFB in BAR 1"; },
        {"framebuffer-on-vfio yes 0000:65:00.0"}},
@@ -251,6 +305,13 @@ const std::vector<Row>& rows() {
       {"in use",
        [](Case& c) { c.use.users[kAudio] = {{.name = "pulseaudio", .pid = 7, .what = "/dev/snd/x"}}; },
        {"in-use yes 0000:65:00.1"}},
+      {"an NVSwitch that a fabric manager shares among VMs",
+       [](Case& c) {
+         c.add("0000:66:00.0", 0x068000, "vfio-pci");
+         c.accelerators = {at(kGpu), at("0000:66:00.0")};
+         c.use.users["0000:66:00.0"] = {manager()};
+       },
+       {"fabric-switch yes 0000:66:00.0"}},
       {"users may have been missed",
        [](Case& c) { c.use.blind = "/proc hides processes"; },
        {"in-use not looked at 0000:65:00.0", "in-use not looked at 0000:65:00.1"}},
@@ -296,11 +357,57 @@ TEST(Judge, IsShownByTheRowsForEveryRule) {
   for (const Row& row : rows())
     for (const std::string& finding : row.findings) shown.insert(finding.substr(0, finding.find(' ')));
   for (const Rule& one : rules()) {
-    // Two rules need a driver that leaves DMA to VFIO, and a fabric manager.
-    if (one.id == RuleId::foreign_user || one.id == RuleId::fabric_switch ||
-        one.id == RuleId::firmware_framebuffer)
-      continue;
+    // One of them needs a driver that leaves DMA to VFIO.
+    if (one.id == RuleId::foreign_user || one.id == RuleId::firmware_framebuffer) continue;
     EXPECT_THAT(shown, Contains(std::string(one.name)));
+  }
+}
+
+// The IOMMU's advice comes from the host.
+TEST(Judge, AdvisesOnEveryObstacleOfADoctor) {
+  for (const Row& row : rows()) {
+    SCOPED_TRACE(row.is);
+    Case one;
+    row.make(one);
+    for (const Finding& finding : one.findings())
+      if (finding.answer == Answer::yes && !rule(finding.rule).check.empty() &&
+          finding.rule != RuleId::iommu_off) {
+        EXPECT_NE(finding.advice, "") << rule(finding.rule).name;
+      }
+  }
+}
+
+TEST(Judge, KeepsASharedSwitchOnVfioFromVmsHoweverItIsAskedFor) {
+  AcceleratorRules on_request = test::gpu_rules();
+  on_request.on_request = {PciClass::bridge_other};
+  AcceleratorRules by_address = on_request;
+  by_address.named = {at("0000:66:00.0")};
+  for (const AcceleratorRules& rules :
+       {on_request, by_address, on_request.asking_for(PciClass::bridge_other), on_request.asking_for_all()}) {
+    for (const char* driver : {"vfio-pci", "nvidia-nvswitch"}) {
+      SCOPED_TRACE(driver);
+      Case one;
+      one.add("0000:66:00.0", 0x068000, driver).iommu_group = 66;
+      one.inventory.groups = {{41, {at(kGpu), at(kAudio)}}, {66, {at("0000:66:00.0")}}};
+      one.inventory.reserved[66] = {};
+      one.inventory.vm_nodes = {"dev/vfio/vfio", "dev/vfio/41", "dev/vfio/66"};
+      one.use.users["0000:66:00.0"] = {manager()};
+      const bool on_vfio = std::string_view(driver) == "vfio-pci";
+      EXPECT_THAT(named_by(one, rules, "0000:66:00.0"),
+                  ElementsAre(on_vfio ? "fabric-switch yes 0000:66:00.0" : "in-use yes 0000:66:00.0"));
+    }
+  }
+}
+
+TEST(Judge, AdvisesOnAFunctionWithoutAGroupAsTheHostNeeds) {
+  for (const char* cure : {"", "the device tree must name an SMMU"}) {
+    Case one;
+    one.inventory.groups[41] = {at(kAudio)};
+    one.of(kGpu).iommu_group.reset();
+    one.inventory.iommu_cure = cure;
+    const auto findings = one.findings();
+    ASSERT_EQ(named(findings), std::vector<std::string>{"no-group yes 0000:65:00.0"});
+    EXPECT_THAT(findings[0].advice, HasSubstr(*cure == '\0' ? "another slot" : cure));
   }
 }
 
@@ -310,10 +417,17 @@ TEST(Judge, NamesEveryOtherAcceleratorInOneAdvice) {
   one.add("0000:66:00.0", 0x030000, "nvidia");
   one.add("0000:67:00.0", 0x030000, "nvidia");
   for (const Finding& finding : one.findings())
-    EXPECT_EQ(finding.advice, "name them too: --device 0000:66:00.0 --device 0000:67:00.0");
+    EXPECT_EQ(finding.advice,
+              "name all of them: --device 0000:65:00.0 --device 0000:66:00.0 --device 0000:67:00.0");
   one.asked.named_at = {{at(kGpu), "policy.yaml:4"}};
   for (const Finding& finding : one.findings())
     EXPECT_EQ(finding.advice, "policy.yaml:4: name them there too, by `address`: 0000:66:00.0, 0000:67:00.0");
+  one.asked.named_at.clear();
+  one.accelerators = {at(kGpu), at("0000:67:00.0")};
+  EXPECT_FALSE(one.findings().empty());
+  for (const Finding& finding : one.findings())
+    EXPECT_EQ(finding.advice,
+              "name all of them: --device 0000:65:00.0 --device 0000:67:00.0 --device 0000:66:00.0");
 }
 
 TEST(Judge, CallsNothingPassedThatWasNotLookedAt) {
@@ -411,6 +525,67 @@ TEST(ReservedRegions, ReadTheKernelsLinesAndRefuseOthers) {
     ASSERT_FALSE(refused) << text;
     EXPECT_THAT(refused.error().message, HasSubstr("line 2"));
   }
+}
+
+/// A card whose functions have groups of their own, and a virtual function of it.
+class UnitFacts : public testing::Test {
+ protected:
+  UnitFacts() {
+    kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+    kernel_.add_function({.address = kGpu, .group = 41, .totalvfs = 4, .numvfs = 1});
+    kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .class_code = 0x040300, .group = 42});
+    kernel_.add_function(
+        {.address = "0000:65:00.2", .ids = "8086:15d9", .class_code = 0x0c0330, .group = 43});
+    kernel_.add_function({.address = "0000:65:00.4", .group = 44, .physical_function = kGpu});
+    kernel_.add_function(
+        {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 45});
+  }
+  static std::string regions(unsigned group) {
+    return fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group);
+  }
+  Inventory read(const AcceleratorRules& rules = test::gpu_rules()) const {
+    Inventory inventory = must(scan(kernel_));
+    read_unit_facts(kernel_, rules, inventory);
+    return inventory;
+  }
+  test::FakeKernel kernel_;
+};
+
+TEST_F(UnitFacts, HaveTheRegionsOfEveryGroupThatAUnitMayHave) {
+  for (const unsigned group : {41U, 42U, 43U, 44U, 45U})
+    kernel_.file(regions(group), "0x00000000000e8000 0x00000000000e8fff direct\n");
+  const auto direct = [](const Inventory& inventory) {
+    std::vector<std::uint32_t> out;
+    for (const auto& [group, of_it] : inventory.reserved)
+      if (!of_it.empty()) out.push_back(group);
+    return out;
+  };
+  EXPECT_THAT(direct(read()), ElementsAre(41, 42, 43)) << "--with may take the third along";
+  AcceleratorRules rules = test::gpu_rules();
+  rules.named = {at("0000:65:00.4")};
+  EXPECT_THAT(direct(read(rules)), ElementsAre(41, 42, 43, 44));
+}
+
+TEST_F(UnitFacts, KeepTheReasonWhyRegionsAreNotKnown) {
+  kernel_.file(regions(41), "0x0 0x1\n");
+  kernel_.directory(regions(42));
+  const Inventory inventory = read();
+  EXPECT_FALSE(inventory.reserved.contains(41));
+  EXPECT_EQ(inventory.reserved_unread.at(41).message,
+            "/sys/kernel/iommu_groups/41/reserved_regions: line 1 is no reserved region");
+  EXPECT_THAT(inventory.reserved_unread.at(42).message, HasSubstr("/" + regions(42)));
+  EXPECT_TRUE(inventory.reserved.contains(43));
+  EXPECT_FALSE(inventory.reserved_unread.contains(43)) << "a kernel without the file refuses nothing for it";
+}
+
+TEST_F(UnitFacts, TakeNoDirectoryForANode) {
+  kernel_.file("dev/vfio/vfio", "");
+  kernel_.file("dev/vfio/41", "");
+  kernel_.directory("dev/vfio/42");
+  kernel_.file("dev/vfio/devices/vfio0", "");
+  kernel_.directory("dev/vfio/devices/vfio1");
+  EXPECT_THAT(read().vm_nodes.value_or(std::set<std::string>{}),
+              ElementsAre("dev/vfio/41", "dev/vfio/devices/vfio0", "dev/vfio/vfio"));
 }
 
 /// How often a process opened config is seen by its access: the fake's file answers, or is gone.

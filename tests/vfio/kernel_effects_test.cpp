@@ -400,10 +400,14 @@ TEST(ResetOnTheRealKernel, IsAHotResetThroughTheGroup) {
   EXPECT_EQ(none.problem, "reset " + names.at("gpu") + ": none of the kernel's methods (bus) can reset it");
 }
 
-/// A container that may not open the nodes of groups.
-class NoGroups final : public GroupCalls {
+/// No hot reset is possible. In a container that may not open the nodes of groups, none can be held either.
+class NoHotReset final : public GroupCalls {
  public:
-  Result<> hold(std::uint32_t /*group*/) override { return fail(error_from_errno(EPERM, "hold")); }
+  bool holds = true;
+  Result<> hold(std::uint32_t /*group*/) override {
+    if (!holds) return fail(error_from_errno(EPERM, "hold"));
+    return {};
+  }
   Result<std::vector<TouchedFunction>> open_and_list(const PciAddress& /*function*/,
                                                      std::uint32_t /*group*/) override {
     return fail(error_from_errno(EPERM, "open"));
@@ -413,17 +417,19 @@ class NoGroups final : public GroupCalls {
 };
 
 // A GPU alone on its bus.
-TEST(ResetOnTheRealKernel, IsTheKernelsOwnWhereNoGroupCanBeOpened) {
+TEST(ResetOnTheRealKernel, IsTheKernelsOwnWhereNoHotResetIsPossible) {
   std::map<std::string, std::string> names;
   if (!test::real_machine(names)) GTEST_SKIP();
   HostFs host("/");
   const auto gpu = PciAddress::parse(names.at("vgpu"));
   ASSERT_TRUE(gpu);
   const OnVfio bound(host, {{names.at("vgpu"), "nvidia"}});
-  NoGroups groups;
+  NoHotReset groups;
   const Sanitizing reset = reset_function(host, *gpu, groups);
   EXPECT_EQ(reset.problem, "");
   EXPECT_EQ(reset.method, "bus");
+  groups.holds = false;
+  EXPECT_EQ(reset_function(host, *gpu, groups).method, "");
 }
 
 }  // namespace

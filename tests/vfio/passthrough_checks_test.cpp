@@ -244,7 +244,24 @@ std::vector<Machine> machines() {
        "pci-functions-readable", host, unknown, "0000:02:00.0: ", "root"},
       {"NoAccelerator", [](FakeKernel& kernel) { kernel.remove_function(kGpu); }, "accelerators-present",
        host, warn, "none of the functions", "lspci"},
-      {"NoGroup", remove_gpu("iommu_group"), "in-iommu-group", kGpu, fail, "no active IOMMU", ""},
+      {"ShortConfig", write_gpu("config", "short"), "function-readable", kGpu, fail, "cannot be read",
+       "dmesg"},
+      {"RegionsOfAnotherForm", write("sys/kernel/iommu_groups/41/reserved_regions", "0x0 0x1\n"),
+       "reserved-regions", kGpu, unknown, "reserved_regions: line 1 is no reserved region", ""},
+      {"BridgeWithADriver",
+       [](FakeKernel& kernel) {
+         kernel.add_driver({.name = "shpchp", .ids = {"class:0604"}});
+         kernel.add_function({.address = "0000:64:00.0",
+                              .ids = "8086:2030",
+                              .class_code = 0x060400,
+                              .group = 41,
+                              .driver = "shpchp",
+                              .header_type = 1});
+       },
+       "group-moves-whole", kGpu, fail, "blocked by the driver of bridge 0000:64:00.0", "unbind the driver"},
+      {"NoGroup", remove_gpu("iommu_group"), "in-iommu-group", kGpu, fail,
+       "no PCI function of this host is in", ""},
+      {"NoIommu", no_iommu, "in-iommu-group", kGpu, fail, "no active IOMMU", ""},
       {"NoGroupAmongOthers",
        [](FakeKernel& kernel) {
          kernel.remove(of_gpu("iommu_group"));

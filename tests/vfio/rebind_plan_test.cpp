@@ -315,7 +315,7 @@ TEST_F(RebindPlanTest, RefusesTheOtherAcceleratorOfAGroupUnlessAskedFor) {
   kernel_.add_function({.address = "0000:05:02.0", .ids = "10de:1db6", .group = 12, .driver = "nouveau"});
   const RebindPlan alone = bind({"0000:05:01.0"});
   ASSERT_EQ(alone.refusals.size(), 1U);
-  EXPECT_EQ(alone.refusals[0].hint, "name it too: --device 0000:05:02.0");
+  EXPECT_EQ(alone.refusals[0].hint, "name all of them: --device 0000:05:01.0 --device 0000:05:02.0");
   const RebindPlan both = bind({"0000:05:01.0", "0000:05:02.0"});
   ASSERT_EQ(both.rebinds.size(), 1U);
   EXPECT_THAT(both.refusals, IsEmpty());
@@ -441,7 +441,7 @@ TEST_F(VirtualFunctions, AreNamedWhereTheyShareAGroup) {
   ASSERT_TRUE(kernel_.write_attribute("sys/bus/pci/drivers/nvidia-vf/bind", "0000:01:00.5"));
   const RebindPlan plan = bind({"0000:01:00.4"});
   ASSERT_EQ(plan.refusals.size(), 1U);
-  EXPECT_THAT(plan.refusals[0].hint, "name it too: --device 0000:01:00.5");
+  EXPECT_THAT(plan.refusals[0].hint, "name all of them: --device 0000:01:00.4 --device 0000:01:00.5");
 }
 
 // Vendor-specific VFIO: the driver serves VMs itself, and an unbind would end the vGPU.

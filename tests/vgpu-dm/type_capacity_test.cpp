@@ -90,9 +90,10 @@ class TypeCapacity : public testing::Test {
 TEST_F(TypeCapacity, MigBackedTypesOfEachSeriesHaveTheRoomOfTheirGpuInstances) {
   board(kRtxPro6000);
   offer({"DC-1-24Q", "DC-1-24A", "DC-1-24B", "DC-1-2A", "DC-2-12A", "DC-2-48A", "DC-4-96A", "DC-4-24A",
-         "DC-1-2"});
+         "DC-1-2", "DC-1-24ANOME"});
   EXPECT_EQ(capacity("DC-1-24Q"), "24576 MiB, 4 of 4");
   EXPECT_EQ(capacity("DC-1-24A"), "24576 MiB, 4 of 4");
+  EXPECT_EQ(capacity("DC-1-24ANOME"), "24576 MiB, 4 of 4") << "NOME is not ME";
   EXPECT_EQ(capacity("DC-1-24B"), "24576 MiB, 4 of 4") << "no line of the table, but one of its size";
   EXPECT_EQ(capacity("DC-1-2A"), "2048 MiB, 48 of 48");
   EXPECT_EQ(capacity("DC-2-12A"), "12288 MiB, 8 of 8");
@@ -216,6 +217,9 @@ TEST(DriverName, HasItsNumbersAlsoWhereNoProfileCanWriteIt) {
   EXPECT_EQ(numbers("DC-2-48"), "DC 2 49152");
   EXPECT_EQ(numbers("DC-48"), "DC 0 49152");
   EXPECT_EQ(numbers("H100-1-10CME"), "H100 1 10240 ME");
+  EXPECT_EQ(numbers("DC-1-24ANOME"), "DC 1 24576");
+  EXPECT_EQ(numbers("A100-1-5CMEALL"), "A100 1 5120");
+  EXPECT_EQ(numbers("DC-2-48QGFX"), "DC 2 49152");
   for (const char* text : {"3060", "", "-", "i915-GVTg_V5_4", "X-", "X-Q", "X-4294967295Q"})
     EXPECT_EQ(numbers(text), "none") << text;
 }

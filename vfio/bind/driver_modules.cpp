@@ -72,7 +72,14 @@ std::optional<std::string> module_of_driver(const HostFs& host, const std::strin
 }
 
 std::optional<Error> no_host_driver(const PciFunction& function) {
-  if (function.driver || function.problem) return std::nullopt;
+  if (function.problem) return std::nullopt;
+  if (function.driver == "pci-stub")
+    return Error{.code = Errc::failed,
+                 .message = "pci-stub holds it: neither the host nor a VM can use it now",
+                 .hint =
+                     "keep pci-stub off it (pci-stub.ids, driver_override), unbind it there, and write its "
+                     "address to /sys/bus/pci/drivers_probe"};
+  if (function.driver) return std::nullopt;
   return Error{.code = Errc::failed,
                .message = "no driver has taken it: neither the host nor a VM can use it now",
                .hint =

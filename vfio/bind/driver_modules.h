@@ -19,8 +19,8 @@ namespace ferry::vfio {
 /// The module of a loaded driver. Absent: the driver is built in, or not loaded.
 std::optional<std::string> module_of_driver(const HostFs& host, const std::string& driver);
 
-/// Why neither the host nor a VM can use a function that belongs to the host: no driver has it. Absent: a
-/// driver has it, or it cannot be read.
+/// Why neither the host nor a VM can use a function that belongs to the host: no driver has it, or pci-stub
+/// does, which only holds it. Absent: another driver has it, or it cannot be read.
 std::optional<Error> no_host_driver(const PciFunction& function);
 
 /// The modules for a function's modalias ("pci:v000010DEd...") in a modules.alias text, in its order, each

@@ -2,6 +2,8 @@
 // Objections to a change of a unit's drivers.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +20,10 @@ class Objections {
     refusal_.reasons.push_back(std::move(reason));
     if (refusal_.hint.empty()) refusal_.hint = hint;
   }
-  void add(const Finding& finding) { add(finding.text, finding.advice); }
+  void add(const Finding& finding) {
+    if (finding.answer == Answer::yes && is_the_kernels(finding.rule)) refusal_.kernel_refuses = true;
+    add(finding.text, finding.advice);
+  }
   /// Adds an objection that ends once the device user closes the function.
   void add_user(std::string reason, const std::string& hint) {
     ++users_;
@@ -34,6 +39,14 @@ class Objections {
   }
 
  private:
+  /// True if the kernel gives no VM such a device, even if Ferry bound it.
+  static bool is_the_kernels(RuleId rule) {
+    constexpr std::array kRules = {RuleId::off_the_bus,    RuleId::unreadable,   RuleId::power_error,
+                                   RuleId::iommu_off,      RuleId::noiommu_mode, RuleId::no_group,
+                                   RuleId::reserved_region};
+    return std::ranges::find(kRules, rule) != kRules.end();
+  }
+
   Refusal refusal_;
   std::size_t users_ = 0;
 };

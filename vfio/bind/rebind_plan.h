@@ -63,6 +63,7 @@ struct Refusal {
   /// The members that would block the groups by the kernel's viability rule after the whole request was bound
   /// to vfio. Absent: the request was no bind.
   std::optional<std::vector<PciAddress>> blockers = {};
+  bool kernel_refuses = false;  ///< a reason is one of the kernel's own, whatever the blockers are
 };
 
 struct RebindPlan {

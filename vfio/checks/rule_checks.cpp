@@ -74,7 +74,7 @@ std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& 
     // The first finding is the gravest. Its advice is the first one that a finding of its kind has.
     const Finding& gravest = *of_it.front();
     std::vector<std::string> texts;
-    std::string advice = "see what driver the named device is on, and keep it from loading";
+    std::string advice;
     for (const Finding* finding : of_it | std::views::reverse)
       if (finding->answer == gravest.answer && !finding->advice.empty()) advice = finding->advice;
     for (const Finding* finding : of_it)

@@ -95,7 +95,7 @@ class Judgement {
     if (!function.problem || (function.override_unread && function.bus != BusLook::all_ones)) return;
     const bool gone = function.bus == BusLook::all_ones;
     std::string advice = function.problem->hint;
-    if (advice.empty() && gone) advice = kBackOnTheBus;
+    if (advice.empty()) advice = gone ? kBackOnTheBus : "run as root; `dmesg` says what the kernel saw";
     add(gone ? RuleId::off_the_bus : RuleId::unreadable, function,
         fmt::format("{}{} cannot be read: {}", name, changes_driver(role) ? "" : " shares the group and",
                     function.problem->message),
@@ -134,13 +134,16 @@ class Judgement {
                    "its driver");
       }
     }
-    const bool is_another = rules_.match(function) || is_accelerators_vf(inventory_, rules_, function) ||
-                            (rules_.vendors.contains(function.vendor) && rules_.match_by_name(function));
-    if (is_another) return others_.push_back(&function);
+    if (is_another(function)) return add_other(function);
     if (function.is_bridge() || function.pci_class() == PciClass::host_bridge) {
       return add(RuleId::foreign_driver, function,
-                 fmt::format("the group is blocked by the driver of bridge {}", describe(function)), "");
+                 fmt::format("the group is blocked by the driver of bridge {}", describe(function)),
+                 kForeign);
     }
+    // A function of another card goes with the accelerator of that card, which is named in its place.
+    for (const auto& [other, role] : members_)
+      if (role != MemberRole::accelerator && is_another(*other) && is_companion(*other, function))
+        return add_other(*other);
     const bool of_card = std::ranges::any_of(unit_.accelerators, [&](const PciAddress& asked) {
       return may_be_of_the_card(*inventory_.find(asked), function);
     });
@@ -150,6 +153,15 @@ class Judgement {
                 : kForeign);
   }
 
+  bool is_another(const PciFunction& function) const {
+    return rules_.match(function) || is_accelerators_vf(inventory_, rules_, function) ||
+           (rules_.vendors.contains(function.vendor) && rules_.match_by_name(function));
+  }
+
+  void add_other(const PciFunction& function) {
+    if (std::ranges::find(others_, &function) == others_.end()) others_.push_back(&function);
+  }
+
   void judge_place(const PciFunction& function, MemberRole role) {
     if (!function.iommu_group && inventory_.has_iommu() && function.problem) {
       add(RuleId::no_group, function,
@@ -157,7 +169,8 @@ class Judgement {
           Answer::not_looked);
     } else if (!function.iommu_group && inventory_.has_iommu()) {
       add(RuleId::no_group, function, fmt::format("{} is in no IOMMU group", function.address.text()),
-          "another slot: the IOMMU is on and does not cover this one");
+          inventory_.iommu_cure.empty() ? "another slot: the IOMMU is on and does not cover this one"
+                                        : inventory_.iommu_cure);
     }
     if (role == MemberRole::accelerator) {
       judge_withheld(function, observed_.open_modes, interrupted_mode_change);
@@ -252,9 +265,10 @@ class Judgement {
           Answer::not_looked);
     for (const DeviceUser& user : observed_.use->of(name)) {
       if (user.only_a_screen()) continue;  // judge_screen() has it
-      // A switch that a running manager serves for several VMs goes to none of them.
-      const bool is_switch = user.kind == DeviceUser::Kind::fabric && !rules_.match_unnamed(function);
-      add(is_switch && on_vfio_driver(function) ? RuleId::fabric_switch : RuleId::in_use, function,
+      // A switch that a running manager serves for several VMs goes to none of them. Only a switch has that
+      // user on a vfio driver.
+      const bool is_shared = user.kind == DeviceUser::Kind::fabric && on_vfio_driver(function);
+      add(is_shared ? RuleId::fabric_switch : RuleId::in_use, function,
           fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
       found_.back().user = user;
     }
@@ -278,11 +292,14 @@ class Judgement {
   void add_others() {
     std::vector<std::string> names;
     for (const PciFunction* function : others_) names.push_back(function->address.text());
+    // The whole list, since --all and the filters go without --device.
+    std::vector<std::string> all;
+    for (const PciAddress& asked : unit_.accelerators) all.push_back(asked.text());
+    all.insert(all.end(), names.begin(), names.end());
     const auto place = asked_.named_at.find(unit_.accelerators.front());
     const std::string advice =
         place == asked_.named_at.end()
-            ? fmt::format("name {} too: --device {}", names.size() == 1 ? "it" : "them",
-                          fmt::join(names, " --device "))
+            ? fmt::format("name all of them: --device {}", fmt::join(all, " --device "))
             : fmt::format("{}: name {} there too, by `address`: {}", place->second,
                           names.size() == 1 ? "it" : "them", fmt::join(names, ", "));
     for (const PciFunction* function : others_)
@@ -295,6 +312,10 @@ class Judgement {
   void judge_regions(std::uint32_t group) {
     const auto known = inventory_.reserved.find(group);
     if (known == inventory_.reserved.end()) {
+      const auto why = inventory_.reserved_unread.find(group);
+      if (why != inventory_.reserved_unread.end())
+        return add(RuleId::reserved_region, first(), why->second.message, why->second.hint,
+                   Answer::not_looked);
       return add(RuleId::reserved_region, first(),
                  fmt::format("/sys/kernel/iommu_groups/{}/reserved_regions was not read", group), {},
                  Answer::not_looked);
@@ -337,8 +358,17 @@ class Judgement {
       add(RuleId::group_not_viable, *blocker,
           fmt::format("{} {} the kernel from giving the group to a VM", fmt::join(who, ", "),
                       who.size() == 1 ? "keeps" : "keep"),
-          movable ? rebind_advice() : std::string());
+          movable ? rebind_advice() : advice_on_foreigners(group));
     judge_nodes(group);
+  }
+
+  /// The advice of the findings that keep the group from a bind.
+  std::string advice_on_foreigners(std::uint32_t group) const {
+    const auto found = std::ranges::find_if(found_, [&](const Finding& one) {
+      return (one.rule == RuleId::foreign_driver || one.rule == RuleId::other_accelerator) &&
+             inventory_.find(one.about)->iommu_group == group;
+    });
+    return found == found_.end() ? std::string() : found->advice;
   }
 
   std::string rebind_advice() const {

@@ -27,46 +27,54 @@ void read_framebuffer(const HostFs& host, const MemoryMap& map, PciFunction& fun
     function.firmware_framebuffer = "";
 }
 
+void read_regions(const HostFs& host, std::uint32_t group, Inventory& inventory) {
+  const std::string path = fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group);
+  const auto text = host.read_file(path);
+  // Kernels before 4.11 have no such file, and refuse nothing for it.
+  auto regions = text                    ? parse_reserved_regions(*text)
+                 : is_gone(text.error()) ? Result<std::vector<ReservedRegion>>()
+                                         : fail(Error(text.error()));
+  if (regions) {
+    inventory.reserved.insert_or_assign(group, std::move(*regions));
+    return;
+  }
+  Error error = text ? std::move(regions).error().during("/" + path) : std::move(regions).error();
+  if (error.code == std::errc::permission_denied) error.hint = "run as root";
+  inventory.reserved_unread.insert_or_assign(group, std::move(error));
+}
+
 }  // namespace
 
 void read_unit_facts(const HostFs& host, const AcceleratorRules& rules, Inventory& inventory) {
-  std::set<std::uint32_t> groups;
   std::vector<PciFunction*> judged;
+  std::vector<PciAddress> accelerators;
+  std::set<PciAddress> all;
   for (auto& [address, function] : inventory.functions) {
-    if (!rules.match_by_name(function) &&
-        !(on_vfio_driver(function) && is_accelerators_vf(inventory, rules, function)))
+    all.insert(address);
+    if (!rules.match_by_name(function) && !((on_vfio_driver(function) || rules.named.contains(address)) &&
+                                            is_accelerators_vf(inventory, rules, function)))
       continue;
     judged.push_back(&function);
-    if (function.iommu_group) groups.insert(*function.iommu_group);
+    accelerators.push_back(address);
   }
   if (judged.empty()) return;
   if (host.exists("dev")) {
     std::set<std::string>& nodes = inventory.vm_nodes.emplace();
+    // A careless bind mount makes a directory in place of a node.
     for (const char* folder : {"dev/vfio", "dev/vfio/devices"})
-      for (const std::string& name : host.list(folder).value_or(std::vector<std::string>{}))
-        nodes.insert(fmt::format("{}/{}", folder, name));
+      for (const DirectoryEntry& entry : host.entries(folder).value_or(std::vector<DirectoryEntry>{}))
+        if (!entry.is_directory) nodes.insert(fmt::format("{}/{}", folder, entry.name));
     if (host.exists(kIommufd)) nodes.insert(kIommufd);
   }
 
-  for (const std::uint32_t group : groups) {
-    const auto text = host.read_file(fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group));
-    // Kernels before 4.11 have no such file, and refuse nothing for it.
-    auto regions = text                    ? parse_reserved_regions(*text)
-                   : is_gone(text.error()) ? Result<std::vector<ReservedRegion>>()
-                                           : fail(Error(text.error()));
-    if (regions) inventory.reserved.insert_or_assign(group, std::move(*regions));
-  }
-
   // A bind may take a function of the slot along, and each function of a group goes with it.
-  std::vector<PciAddress> accelerators;
-  std::set<PciAddress> with;
-  for (const PciFunction* function : judged) accelerators.push_back(function->address);
-  for (const auto& [address, function] : inventory.functions)
-    if (may_manage_switches(function)) with.insert(address);
-  if (with.empty()) accelerators.clear();
-  for (const Unit& unit : units_of(inventory, accelerators, with)) {
+  const std::vector<Unit> units = units_of(inventory, accelerators, all);
+  for (const Unit& unit : units)
+    for (const std::uint32_t group : groups_of(inventory, unit.functions))
+      read_regions(host, group, inventory);
+  for (const Unit& unit : units) {
     for (const PciAddress& address : unit.functions) {
-      if (!with.contains(address)) continue;
+      if (!may_manage_switches(*inventory.find(address))) continue;
       const auto data = host.read_file(sysfs_path(address) / "vpd");
       if (data || is_gone(data.error()))
         inventory.switch_management[address] = data && data->find("SW_MNG") != std::string::npos;

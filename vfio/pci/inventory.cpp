@@ -45,7 +45,10 @@ Result<> require_iommu(const Inventory& inventory) {
     return fail(Errc::unsupported, "vfio runs in its no-IOMMU mode, which isolates nothing",
                 "unset enable_unsafe_noiommu_mode and switch the IOMMU on");
   }
-  return fail(Errc::unsupported, "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
+  return fail(Errc::unsupported,
+              inventory.only_other_groups
+                  ? "no PCI function of this host is in an IOMMU group"
+                  : "this host has no active IOMMU: /sys/kernel/iommu_groups is empty",
               inventory.iommu_cure);
 }
 
@@ -86,8 +89,15 @@ void read_host_facts(const HostFs& host, Inventory& inventory) {
   if (auto drivers = host.list("sys/bus/pci/drivers")) inventory.drivers = {drivers->begin(), drivers->end()};
   inventory.unsafe_noiommu =
       host.read_attribute("sys/module/vfio/parameters/enable_unsafe_noiommu_mode").value_or("N") == "Y";
-  if (inventory.groups.empty())
-    inventory.iommu_cure = cure_of_inactive_iommu(read_iommu_state(host), KernelCommandLine::read(host));
+  const auto has_group = [](const auto& entry) { return entry.second.iommu_group.has_value(); };
+  // The AMD IOMMU's own function has no group. On a device tree each PCI host has an IOMMU of its own, or
+  // none.
+  const bool is_covered =
+      std::ranges::all_of(inventory.functions, has_group) || !is_described_by_device_tree(host);
+  if (is_covered && !inventory.groups.empty()) return;
+  const IommuState state = read_iommu_state(host);
+  inventory.only_other_groups = inventory.groups.empty() && state.groups && !state.groups->empty();
+  inventory.iommu_cure = cure_of_inactive_iommu(state, KernelCommandLine::read(host));
 }
 
 }  // namespace

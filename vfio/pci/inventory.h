@@ -75,13 +75,16 @@ struct Inventory {
   /// The reserved regions of the groups that read_unit_facts() has read. A group without an entry is not
   /// known.
   std::map<std::uint32_t, std::vector<ReservedRegion>> reserved = {};
+  std::map<std::uint32_t, Error> reserved_unread = {};  ///< the groups where it failed, with the file's path
   /// The paths of nodes that VMs need, as NodeIsThere takes them: "dev/vfio/12", kIommufd. Absent: not read.
   std::optional<std::set<std::string>> vm_nodes = {};
   /// True for a network function that manages the NVSwitches of its board (unit_facts.h). Of a function that
   /// may_manage_switches() and has no entry it is not known.
   std::map<PciAddress, bool> switch_management = {};
-  /// The advice of `ferry doctor` for a host without an active IOMMU. Empty if there are groups.
+  /// The advice of `ferry doctor` for a host without an active IOMMU, also for functions that a device tree
+  /// leaves without one. Empty for other hosts with groups.
   std::string iommu_cure = {};
+  bool only_other_groups = false;  ///< there are IOMMU groups, and none has a PCI function
 
   /// nullptr when the host has no such function.
   const PciFunction* find(const PciAddress& address) const;

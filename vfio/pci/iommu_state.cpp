@@ -47,12 +47,16 @@ std::vector<std::string> iommu_tables(const std::vector<std::string>& names) {
   return out;
 }
 
+bool is_described_by_device_tree(const HostFs& host) {
+  return !host.exists(kIommuTables) && host.exists("sys/firmware/devicetree/base");
+}
+
 IommuState read_iommu_state(const HostFs& host) {
   IommuState state{.processor = {},
                    .tables = host.list(kIommuTables),
                    .units = names_in(host, kIommuUnits),
                    .groups = names_in(host, kIommuGroups),
-                   .device_tree = !host.exists(kIommuTables) && host.exists("sys/firmware/devicetree/base")};
+                   .device_tree = is_described_by_device_tree(host)};
   // x86 names its maker as vendor_id, Arm as "CPU implementer". The first processor counts for all. If the
   // file cannot be read, the advice names all makers.
   const auto text = read_text(host, "proc/cpuinfo", kListBytes);

@@ -36,11 +36,14 @@ struct IommuState {
   Result<std::vector<std::string>> tables;
   Result<std::vector<std::string>> units;   ///< empty without the directory: a kernel without IOMMU drivers
   Result<std::vector<std::string>> groups;  ///< the same
-  bool device_tree = false;                 ///< it describes the host, in place of ACPI's tables
+  bool device_tree = false;                 ///< is_described_by_device_tree()
   bool active() const { return units && !units->empty() && groups && !groups->empty(); }
 };
 
 IommuState read_iommu_state(const HostFs& host);
+
+/// True if a device tree describes the host, in place of ACPI's tables.
+bool is_described_by_device_tree(const HostFs& host);
 
 /// The advice for the most likely reason why no IOMMU is active.
 std::string cure_of_inactive_iommu(const IommuState& state, const Result<KernelCommandLine>& command_line);

@@ -54,6 +54,15 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& type
   return {.most = known ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
 }
 
+/// True if one vGPU is missing, and the driver offers it as the GPU is now.
+bool is_one_on_offer(const Want& want, const mdev::VgpuGpu& gpu) {
+  if (want.missing() != 1 || want.type == nullptr) return false;
+  return std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& parent) {
+    const mdev::VgpuType* found = parent.find(want.type->id);
+    return found != nullptr && found->available > 0;
+  });
+}
+
 std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   const Want* first = nullptr;
   std::uint32_t size_of_first = 0;
@@ -208,7 +217,8 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu, bo
   for (const Want* want : capacity.order) {
     carried += want->missing();
     const auto [limit, certain] = limits[want];
-    if (!limit || (!certain && carried <= *limit)) {
+    const bool can_be_made = want == capacity.order.front() && is_one_on_offer(*want, gpu);
+    if (!limit || (!certain && !can_be_made && carried <= *limit)) {
       capacity.notes.push_back(fmt::format(
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),
           match.leftover.empty() ? "only when they are made" : "once the others are gone"));

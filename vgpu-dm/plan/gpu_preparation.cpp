@@ -50,6 +50,20 @@ Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const 
                  found == snapshot.managed.end() ? "" : found->second.error().hint);
 }
 
+/// False: the GPU's types are all of other boards.
+bool may_have(const VgpuTypeName& name, const mdev::VgpuGpu& gpu) {
+  bool any = false;
+  const auto is_of_board = [&](const mdev::VgpuType& type) {
+    const auto own = VgpuTypeName::of_driver(type.short_name);
+    any = any || own.has_value();
+    return own && own->board == name.board;
+  };
+  const bool lists_one = std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& parent) {
+    return std::ranges::any_of(parent.types, is_of_board);
+  });
+  return lists_one || std::ranges::any_of(gpu.unlisted, is_of_board) || !any;
+}
+
 // Plans the MIG mode that the item's types need, before there are virtual functions.
 Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev::VgpuGpu& gpu,
                       const VgpuSnapshot& snapshot) {
@@ -59,7 +73,12 @@ Preparation plan_mode(const ProfileItem& item, const GpuMatch& match, const mdev
     // Another program may have set the mode. If not, the GPU offers no type, and that is reported later.
     const bool all_listed =
         std::ranges::all_of(match.wants, [](const Want& want) { return want.missing() == 0 || want.listed; });
-    if (!on || all_listed) return {};
+    // Present vGPUs may hide a type of an unknown board, and would be removed for it.
+    const bool never_has_one =
+        match.leftover.empty() && std::ranges::any_of(match.wants, [&](const Want& want) {
+          return want.missing() > 0 && !want.listed && !may_have(want.entry->type, gpu);
+        });
+    if (!on || all_listed || never_has_one) return {};
     return cannot_ask(item, gpu, snapshot, "its vGPUs need GPU instances (MIG)");
   }
   if (!now->vgpu_host) {

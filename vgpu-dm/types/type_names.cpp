@@ -106,7 +106,7 @@ std::optional<VgpuTypeName> VgpuTypeName::of_driver(std::string_view short_name)
   VgpuTypeName name;
   name.size_gib = *size;
   name.series = has_series ? rest.front() : '\0';
-  if (rest.ends_with("ME")) name.attribute = MigAttribute::me;
+  if (has_series && rest.substr(1) == "ME") name.attribute = MigAttribute::me;
   std::string_view board = short_name.substr(0, hyphen);
   if (board.size() > 2 && board[board.size() - 2] == '-' && board.back() >= '1' && board.back() <= '9') {
     name.slices = static_cast<std::uint32_t>(board.back() - '0');
