@@ -74,6 +74,27 @@ TEST_F(FabricUseProbeTest, IsWhatTheDoctorAsksFor) {
   EXPECT_THAT(check().value_or(Check{}).found, testing::HasSubstr("(pid 812) runs in mode 1 for 1 NVSwitch"));
 }
 
+TEST_F(FabricUseProbeTest, TakesNoProgramOfAPodForTheManager) {
+  add_switch("nvidia");
+  run("nv-fabricmanage");
+  kernel_.directory("run/nvidia/driver");
+  kernel_.directory("containers/a");
+  kernel_.link("proc/1/root", "../..");
+  const auto found = [&](const char* root, const std::string& cgroup) {
+    kernel_.file("proc/812/cgroup", cgroup + "\n");
+    if (root != nullptr) kernel_.link("proc/812/root", root);
+    return !users().empty();
+  };
+  const std::string pod =
+      "0::/kubepods.slice/kubepods-besteffort.slice/"
+      "kubepods-besteffort-pod0f2c4e5f_1b2c_4d5e_8f90_a1b2c3d4e5f6.slice/cri-containerd-a.scope";
+  EXPECT_TRUE(found(nullptr, pod)) << "its root cannot be seen";
+  EXPECT_FALSE(found("../../containers/a", pod));
+  EXPECT_TRUE(found("../../run/nvidia/driver", pod)) << "the driver's container";
+  EXPECT_TRUE(found("../..", pod)) << "a pod that works in the host's root";
+  EXPECT_TRUE(found("../../containers/a", "0::/system/fabricmanager")) << "a container of the host";
+}
+
 TEST_F(FabricUseProbeTest, KnowsTheModeByTheManagersOwnFile) {
   using namespace std::string_literals;
   struct Row {

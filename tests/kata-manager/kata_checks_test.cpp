@@ -191,6 +191,15 @@ TEST_F(KataChecks, ReadHowLongTheKubeletWaits) {
   EXPECT_EQ(answer("kubelet-waits"), "pass: runtimeRequestTimeout is 3600 s");
 }
 
+TEST_F(KataChecks, TakeNoProgramOfAPodForTheKubelet) {
+  scratch.file("etc/kubelet.yaml", "runtimeRequestTimeout: 15m\n");
+  scratch.file("etc/other.yaml", "runtimeRequestTimeout: 1h\n");
+  scratch.file("proc/6/comm", "kubelet\n");
+  scratch.file("proc/6/cmdline", command_line({"kubelet", "--config=/etc/other.yaml"}));
+  scratch.file("proc/6/cgroup", "0::/kubepods/besteffort/pod0f2c4e5f-1b2c-4d5e-8f90-a1b2c3d4e5f6/a\n");
+  EXPECT_EQ(answer("kubelet-waits"), "warn: runtimeRequestTimeout is 900 s");
+}
+
 TEST_F(KataChecks, HoldTheOverheadAgainstTheGuestsMemory) {
   EXPECT_EQ(answer("overhead-covers-memory", file_of("kind: gpu")), "pass: made for a guest of 8192 MiB");
   EXPECT_EQ(answer("overhead-covers-memory", file_of("overhead: {memory: 2Gi}")),

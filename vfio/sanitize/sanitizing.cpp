@@ -273,13 +273,14 @@ Sanitizing reset_function(HostFs& host, const PciAddress& address, GroupCalls& c
     return faulty(fmt::format("it has {} virtual functions", function->sriov_numvfs));
   if (function->problem && function->bus != BusLook::asleep) return faulty(function->problem->message);
 
-  if (!function->iommu_group) return faulty("it has no IOMMU group, so a VM could open it meanwhile");
-  const auto held = calls.hold(*function->iommu_group);
+  const auto group = function->iommu_group;
+  if (!group) return faulty("it has no IOMMU group, so a VM could open it meanwhile");
+  const auto held = calls.hold(*group);
   if (!held && held.error().code == std::errc::device_or_resource_busy) return {.in_use = true};
   if (!held)
     return faulty(fmt::format("its IOMMU group cannot be held, so a VM could open it meanwhile: {}",
                               held.error().message));
-  const bool is_hot = try_hot_reset(host, address, *function->iommu_group, calls);
+  const bool is_hot = try_hot_reset(host, address, *group, calls);
   calls.close_function();
   if (is_hot) return {.method = kHotReset};
   auto method = reset_by_sysfs(host, address);
