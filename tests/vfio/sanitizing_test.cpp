@@ -348,6 +348,7 @@ TEST(Sanitize, ResetsAndProvesInChildren) {
 TEST(Sanitize, AResetThatHangsIsAProblem) {
   Host host;
   host.add(kGpu);
+  host.tree().file("dev/vfio/7", "");
   host.tree().remove(Host::path(kGpu, "reset"));
   const auto fifo = host.tree().path() / Host::path(kGpu, "reset");
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
