@@ -77,7 +77,7 @@ constexpr const auto& words_of(Sanitize /*sanitize*/) {
   return kSanitize;
 }
 
-/// Of a policy that does not say it.
+/// The value where a policy has none.
 inline constexpr Sanitize kSanitizeByDefault = Sanitize::best_effort;
 
 struct Policy {

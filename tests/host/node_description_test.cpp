@@ -136,7 +136,7 @@ TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
-// As `plan` and `assert` judge it, which name it.
+// The judgement is that of `plan` and `assert`, which name it.
 TEST_F(NodeDescriptionTest, AFunctionThatCountsByNameIsJudgedToo) {
   snapshot_of("nvswitch-board");
   test::FakeKernel& kernel = machine_.kernel;

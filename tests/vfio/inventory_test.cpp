@@ -136,7 +136,7 @@ TEST(Inventory, KnowsUnsafeNoIommuModeForWhatItIs) {
   EXPECT_FALSE(scan(kernel)->has_iommu());
 }
 
-// Of an IOMMU that serves other devices alone, and of one that a device tree gives to some PCI hosts.
+// An IOMMU may serve other devices alone, and a device tree may give one to some PCI hosts.
 TEST(Inventory, SaysWhatKeepsFunctionsWithoutAGroup) {
   const std::string devices_tree = "sys/firmware/devicetree/base";
   for (const bool device_tree : {false, true}) {

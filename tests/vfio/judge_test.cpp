@@ -24,7 +24,6 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using testing::Not;
 
 constexpr const char* kGpu = "0000:65:00.0";
 constexpr const char* kAudio = "0000:65:00.1";
@@ -77,13 +76,14 @@ struct Case {
 
 std::vector<std::string> named(const std::vector<Finding>& findings) {
   std::vector<std::string> out;
+  out.reserve(findings.size());
   for (const Finding& finding : findings)
     out.push_back(
         fmt::format("{} {} {}", rule(finding.rule).name, text(finding.answer), finding.about.text()));
   return out;
 }
 
-/// Of one device, asked for alone.
+/// The findings about one device, asked for alone.
 std::vector<std::string> named_by(const Case& c, const AcceleratorRules& rules, const char* device) {
   return named(judge(units_of(c.inventory, {at(device)}, {}).front(), c.inventory, rules, c.observed));
 }
@@ -357,7 +357,7 @@ TEST(Judge, IsShownByTheRowsForEveryRule) {
   for (const Row& row : rows())
     for (const std::string& finding : row.findings) shown.insert(finding.substr(0, finding.find(' ')));
   for (const Rule& one : rules()) {
-    // One of them needs a driver that leaves DMA to VFIO.
+    // The first needs a driver that leaves DMA to VFIO.
     if (one.id == RuleId::foreign_user || one.id == RuleId::firmware_framebuffer) continue;
     EXPECT_THAT(shown, Contains(std::string(one.name)));
   }
@@ -598,7 +598,7 @@ class Sleeper : public testing::Test {
   }
   static std::string dir() { return std::string("sys/bus/pci/devices/") + kGpu; }
   void off_the_bus(bool off) {
-    std::string header(64, off ? '\xff' : '\0');
+    const std::string header(64, off ? '\xff' : '\0');
     kernel_.file(dir() + "/config", header);
   }
   BusLook looked(BusMemory& memory) {

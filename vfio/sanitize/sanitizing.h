@@ -88,7 +88,7 @@ class GroupCalls : Pinned {
   virtual void close_function() = 0;
 };
 
-/// Resets a function. Of the answer it leaves out what registers prove. Never fails.
+/// Resets a function, unless its group cannot be held. The answer lacks what registers prove. Never fails.
 Sanitizing reset_function(HostFs& host, const PciAddress& address, GroupCalls& calls);
 
 }  // namespace ferry::vfio
