@@ -23,6 +23,11 @@ bool is_over(const Error& error) {
   return is_gone(error) || error.code == std::errc::no_such_process;
 }
 
+/// A kernel thread, or a process that has ended and waits for its parent: it has a link that leads nowhere.
+bool has_no_program(const Error& error) {
+  return error.code == std::errc::invalid_argument;
+}
+
 bool contains(std::span<const std::string> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -37,7 +42,8 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, pid_t pid) {
   const auto words = words_between(command_line(host, pid), '\0');
   if (words.empty()) {
     const auto still = host.link_target("proc/" + process + "/exe");
-    if (!still && is_over(still.error())) return std::optional<std::string>();
+    if (!still && (is_over(still.error()) || has_no_program(still.error())))
+      return std::optional<std::string>();
     if (!program) return fail(program.error());
   }
   if (!program && !is_shim(words.front())) return std::optional<std::string>();

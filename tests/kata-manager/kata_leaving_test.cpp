@@ -6,6 +6,8 @@
 #include <sstream>
 #include <string>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -593,6 +595,7 @@ TEST(KataShims, AreKnownByTheirPrograms) {
   };
   process("1", "/sbin/init", "/sbin/init");
   process("2", "", "");
+  scratch.file("proc/2/exe", "");  // no link, as that of a kernel thread leads nowhere
   process("20", "/usr/bin/containerd-shim-runc-v2", "/usr/bin/containerd-shim-runc-v2 -id runc");
   process("21", "/opt/kata/bin/containerd-shim-kata-v2",
           "containerd-shim-kata-v2 -address /c.sock -id abc -debug");
@@ -608,6 +611,27 @@ TEST(KataShims, AreKnownByTheirPrograms) {
   const auto shims = must(kata_shims(host));
   EXPECT_TRUE(shims.any_process);
   EXPECT_THAT(shims.by_sandbox, ElementsAre(Pair("", 23), Pair("abc", 21), Pair("def", 22)));
+
+  scratch.file("proc/27/exe", "");
+  scratch.file("proc/27/cmdline", "");
+  process("27/task/28", "", "containerd-shim-kata-v2 -id ghi");
+  EXPECT_THAT(must(kata_shims(host)).by_sandbox, testing::Contains(Pair("ghi", 27)))
+      << "its first thread has ended, and others run";
+}
+
+// The kernel's own /proc has processes without a program: its threads, and zombies.
+TEST(KataShims, AreLookedForAmongAllProcessesOfTheHost) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ASSERT_GT(child, 0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  const auto shims = kata_shims(HostFs("/"));
+  ::waitpid(child, nullptr, 0);
+  if (::geteuid() == 0)
+    EXPECT_TRUE(shims) << shims.error().text();
+  else if (!shims)
+    EXPECT_EQ(shims.error().code, std::errc::permission_denied) << shims.error().text();
 }
 
 }  // namespace
