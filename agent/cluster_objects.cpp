@@ -124,12 +124,9 @@ std::string doubt_of(const json& pod, const std::string& daemon_set, bool space_
 
 /// Sets PodOnNode::daemon_set, or `doubt`.
 void read_daemon_set(const json& pod, const BelievedOwners& believed, PodOnNode& out) {
-  const json& metadata = json_at(pod, "metadata");
-  const std::string space = text_at(metadata, "namespace");
-  const bool space_is_believed = believed.spaces.contains(space);
+  const bool space_is_believed = believed.spaces.contains(out.space);
   // A deleted DaemonSet can be gone before its pods have ended.
-  const bool ends = !text_at(metadata, "deletionTimestamp").empty();
-  const bool listed = space == believed.operator_space && believed.uids.has_value() && !ends;
+  const bool listed = out.space == believed.operator_space && believed.uids.has_value() && !out.ends;
   for (const json& owner : owners_of(pod)) {
     if (text_at(owner, "kind") != kube::kDaemonSets.kind) continue;
     std::string name = text_at(owner, "name");
@@ -246,37 +243,27 @@ bool is_cordoned(const json& node) {
   return json_at(json_at(node, "spec"), "unschedulable") == json(true);
 }
 
-std::vector<NodePod> node_pods_of(const std::map<std::string, json>& pods, const json& node) {
-  std::vector<NodePod> out;
+std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const BelievedOwners& believed,
+                               const json* node) {
+  std::vector<PodOnNode> out;
   for (const auto& [name, pod] : pods) {
     if (has_ended(pod)) continue;
     const json& metadata = json_at(pod, "metadata");
-    NodePod& read = out.emplace_back(NodePod{.space = text_at(metadata, "namespace"),
-                                             .name = text_at(metadata, "name"),
-                                             .uid = text_at(metadata, "uid"),
-                                             .kept = is_static(pod, node) ? "it is a static pod" : "",
-                                             .ends = !text_at(metadata, "deletionTimestamp").empty()});
+    PodOnNode& read = out.emplace_back(
+        PodOnNode{.name = text_at(metadata, "name"),
+                  .space = text_at(metadata, "namespace"),
+                  .uid = text_at(metadata, "uid"),
+                  .runs = runs(pod),
+                  .kept = node != nullptr && is_static(pod, *node) ? "it is a static pod" : "",
+                  .ends = !text_at(metadata, "deletionTimestamp").empty()});
+    read_daemon_set(pod, believed, read);
+
     // A DaemonSet recreates its pods even on a cordoned node. Its pods name it as their controller.
     const auto set = std::ranges::find_if(owners_of(pod), [](const json& owner) {
       return is_owned_by(owner, kube::kDaemonSets) && json_at(owner, "controller") == json(true);
     });
     if (set != owners_of(pod).end())
-      read.daemon_set = {.space = read.space, .name = text_at(*set, "name"), .uid = text_at(*set, "uid")};
-  }
-  return out;
-}
-
-std::vector<PodOnNode> pods_of(const std::map<std::string, json>& pods, const BelievedOwners& believed) {
-  std::vector<PodOnNode> out;
-  for (const auto& [name, pod] : pods) {
-    if (has_ended(pod)) continue;
-    const json& metadata = json_at(pod, "metadata");
-    read_daemon_set(pod, believed,
-                    out.emplace_back(PodOnNode{.name = text_at(metadata, "name"),
-                                               .daemon_set = {},
-                                               .space = text_at(metadata, "namespace"),
-                                               .uid = text_at(metadata, "uid"),
-                                               .runs = runs(pod)}));
+      read.controller = {.space = read.space, .name = text_at(*set, "name"), .uid = text_at(*set, "uid")};
   }
   return out;
 }
@@ -298,27 +285,20 @@ std::string uid_of(const json& object) {
   return text_at(json_at(object, "metadata"), "uid");
 }
 
-std::set<std::string> uids_of(const std::map<std::string, json>& objects) {
+std::set<std::string> metadata_of(const std::map<std::string, json>& objects, const char* field) {
   std::set<std::string> out;
-  for (const auto& [name, object] : objects) out.insert(uid_of(object));
+  for (const auto& [name, object] : objects) out.insert(text_at(json_at(object, "metadata"), field));
   return out;
 }
 
-std::set<std::string> names_of(const std::map<std::string, json>& objects) {
-  std::set<std::string> out;
-  for (const auto& [name, object] : objects) out.insert(text_at(json_at(object, "metadata"), "name"));
-  return out;
-}
-
-json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
-              std::optional<bool> unschedulable) {
+json patch_of(const NodePatchContent& changes) {
   json metadata = json::object();
-  if (!labels.empty()) metadata["labels"] = changes_of(labels);
-  if (!annotations.empty()) metadata["annotations"] = changes_of(annotations);
+  if (!changes.labels.empty()) metadata["labels"] = changes_of(changes.labels);
+  if (!changes.annotations.empty()) metadata["annotations"] = changes_of(changes.annotations);
   json out;
   if (!metadata.empty()) out["metadata"] = std::move(metadata);
   // The API server omits a false value; null removes the field.
-  if (unschedulable) out["spec"]["unschedulable"] = *unschedulable ? json(true) : json();
+  if (changes.unschedulable) out["spec"]["unschedulable"] = *changes.unschedulable ? json(true) : json();
   return out;
 }
 

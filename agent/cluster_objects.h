@@ -11,7 +11,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "agent/drain/drain.h"
+#include "agent/node_refusals.h"
 #include "agent/operator_compat/operands.h"
 #include "agent/operator_compat/two_owners.h"
 #include "common/config/config_tree.h"
@@ -43,7 +43,6 @@ class NamedDaemonSets : Pinned {
   std::string kept_because(const NamedOwner& owner) const;
 
  private:
-  using Moment = kube::Timers::Clock::time_point;
   struct Asked {
     std::optional<kube::ApiClient::Call> call = {};
     Moment again = {};
@@ -76,19 +75,14 @@ std::vector<ConfigText> configurations_of(const nlohmann::json& config_map);
 /// A sentence for each key of a ConfigMap that configurations_of() ignores.
 std::vector<std::string> passed_over_of(const nlohmann::json& config_map);
 
-std::set<std::string> uids_of(const std::map<std::string, nlohmann::json>& objects);
-
-/// The pods that have not ended.
+/// The pods that have not ended. `node` shows which are static: such a pod must name the Node, with its UID,
+/// as its owner, since any tenant may write the annotation alone. Null: none counts as static.
+/// PodOnNode::kept does not consider DaemonSets.
 std::vector<PodOnNode> pods_of(const std::map<std::string, nlohmann::json>& pods,
-                               const BelievedOwners& believed);
+                               const BelievedOwners& believed, const nlohmann::json* node = nullptr);
 
 /// True if the node is cordoned.
 bool is_cordoned(const nlohmann::json& node);
-
-/// The pods that have not ended, for a drain. A static pod must name the Node, with its UID, as its owner:
-/// any tenant may write the annotation alone. NodePod::kept does not consider DaemonSets.
-std::vector<NodePod> node_pods_of(const std::map<std::string, nlohmann::json>& pods,
-                                  const nlohmann::json& node);
 
 /// KubeVirt's VirtualMachineInstances of the pods that have not ended, by "namespace/pod".
 std::map<std::string, std::string> vmis_of(const std::map<std::string, nlohmann::json>& pods);
@@ -96,11 +90,10 @@ std::map<std::string, std::string> vmis_of(const std::map<std::string, nlohmann:
 /// Empty: the object has no UID.
 std::string uid_of(const nlohmann::json& object);
 
-std::set<std::string> names_of(const std::map<std::string, nlohmann::json>& objects);
+/// The texts of a field in the metadata of all objects, "name" or "uid".
+std::set<std::string> metadata_of(const std::map<std::string, nlohmann::json>& objects, const char* field);
 
-/// A merge patch; null: nothing changes. `unschedulable` is the new value in a Node's spec; absent:
-/// unchanged.
-nlohmann::json patch_of(const LabelChanges& labels, const LabelChanges& annotations,
-                        std::optional<bool> unschedulable = {});
+/// A merge patch of a Node; null: nothing changes.
+nlohmann::json patch_of(const NodePatchContent& changes);
 
 }  // namespace ferry::agent

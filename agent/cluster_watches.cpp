@@ -108,11 +108,11 @@ const ClusterWatches::Objects* ClusterWatches::objects(const Watched& watched) c
 }
 
 /// Waiting is useless if RBAC forbids the objects, or the server reports the Node and not them.
-std::optional<ClusterWatches::Unknown> ClusterWatches::unknown(const Watched& watched) const {
+std::optional<Moment> ClusterWatches::unknown_until(const Watched& watched) const {
   if (watched.watch == nullptr || watched.watch->listed() || is_too_large(watched.error)) return std::nullopt;
-  if (!watched.error || (!is_denied(*watched.error) && node_in_trouble_)) return Unknown();
+  if (!watched.error || (!is_denied(*watched.error) && node_in_trouble_)) return Moment::max();
   const Moment end = end_of_patience(watched);
-  return timers_.now() < end ? std::optional(Unknown{.until = end}) : std::nullopt;
+  return timers_.now() < end ? std::optional(end) : std::nullopt;
 }
 
 /// The time in which the server reported nothing at all does not count.
@@ -122,11 +122,11 @@ Moment ClusterWatches::end_of_patience(const Watched& watched) const {
          (denied ? watched.error_since : std::max(watched.error_since, node_well_since_));
 }
 
-std::optional<ClusterWatches::Unknown> ClusterWatches::unknown() const {
+std::optional<Moment> ClusterWatches::unknown_until() const {
   for (const Watched& config_map : config_maps_)
-    if (auto wait = unknown(config_map)) return wait;
+    if (auto wait = unknown_until(config_map)) return wait;
   for (const Watched* const watched : {&pods_, &daemon_sets_})
-    if (auto wait = unknown(*watched)) return wait;
+    if (auto wait = unknown_until(*watched)) return wait;
   return std::nullopt;
 }
 
@@ -147,7 +147,7 @@ void ClusterWatches::add_configurations(NodeSnapshot& snapshot) const {
   if (kata_.watch == nullptr) return;
   KataSource& source = snapshot.kata.emplace().source;
   source.name = fmt::format("ConfigMap {}/{}", settings_.kata_space, settings_.kata_classes);
-  source.is_known = !unknown(kata_);
+  source.is_known = !unknown_until(kata_);
   if (source.is_known && kata_.error && objects(kata_) == nullptr) source.trouble = kata_.error->text();
   for (const auto& [name, object] : kata_.watch->objects())
     std::ranges::move(configurations_of(object), std::back_inserter(source.texts));

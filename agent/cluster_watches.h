@@ -53,12 +53,9 @@ class ClusterWatches : Pinned {
   const Objects* pods() const { return objects(pods_); }
   const Objects* daemon_sets() const { return objects(daemon_sets_); }
 
-  /// The sources of the GPUs' desired state are not known yet, so that no reconcile is possible.
-  struct Unknown {
-    std::optional<Moment> until;  ///< end of the patience; absent: the API server has to answer first
-  };
-  /// Absent: they are known.
-  std::optional<Unknown> unknown() const;
+  /// While the sources of the GPUs' desired state are not known yet, no reconcile is possible: the end of the
+  /// patience, or Moment::max() if the API server has to answer first. Absent: they are known.
+  std::optional<Moment> unknown_until() const;
 
   /// Sets the parts of the snapshot that are about the ConfigMaps. Kata's may be unknown: the GPUs' desired
   /// state does not wait for it.
@@ -74,7 +71,7 @@ class ClusterWatches : Pinned {
 
   void watch(Watched& watched, kube::Selection selection, kube::FieldChoice fields = kube::whole_object());
   const Objects* objects(const Watched& watched) const;
-  std::optional<Unknown> unknown(const Watched& watched) const;
+  std::optional<Moment> unknown_until(const Watched& watched) const;
   Moment end_of_patience(const Watched& watched) const;
 
   kube::ApiTransport& transport_;

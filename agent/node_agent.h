@@ -5,6 +5,7 @@
 // reconcile.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,14 +13,28 @@
 #include <stop_token>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <nlohmann/json_fwd.hpp>
+
+#include "agent/agent_memory.h"
 #include "agent/agent_settings.h"
+#include "agent/cluster_objects.h"
+#include "agent/cluster_watches.h"
+#include "agent/drain/evictions.h"
+#include "agent/host_observer.h"
 #include "agent/kata/artifact_pulls.h"
+#include "agent/labels/node_feature.h"
+#include "agent/node_patch.h"
+#include "agent/reconcile.h"
+#include "agent/reconcile_queue.h"
+#include "agent/rollout/rollout_leases.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/locks.h"
+#include "kube/api_client.h"
 #include "kube/api_transport.h"
 #include "kube/backoff.h"
 #include "kube/event_recorder.h"
@@ -37,16 +52,15 @@ class NodeAgent : Pinned {
   /// The references must outlive this object.
   NodeAgent(HostFs& host, kube::ApiTransport& transport, kube::Timers& timers, const kube::Random& random,
             kube::EventRecorder::WallClock wall_clock, AgentSettings settings);
-  ~NodeAgent();
 
   /// Errc::usage: a name that no object can have.
   Result<> begin();
 
   /// Call this when a file shared with hostd may have changed, or hostd may have started or stopped.
-  void host_changed();
+  void host_changed() { observer_.read(); }
 
   /// Call this when a configuration file may have changed.
-  void configurations_changed();
+  void configurations_changed() { queue_.schedule(); }
 
   /// Prepares the end of the process. No change begins any more. Once hostd has ended its change or stopped,
   /// paused operands are resumed and the node's rollout lease is given back (LastLease). Then `left` is
@@ -64,8 +78,47 @@ class NodeAgent : Pinned {
   std::map<std::string, std::string> node_labels() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  void reconcile_now();
+  ReconcileResult reconcile_with(const nlohmann::json& node);
+  NodeSnapshot observe(const nlohmann::json& node);
+  OtherPrograms observe_others(const nlohmann::json& node);
+  void log_doubts(const std::vector<PodOnNode>& pods);
+  DrainSnapshot observe_drain(const nlohmann::json& node, const NodeSnapshot& snapshot);
+  std::chrono::seconds seconds_since(Moment begin) const;
+  void act(const ReconcileResult& result, const nlohmann::json& node);
+  bool is_written(const Result<>& written, std::string& unwritable);
+  bool act_on_kata(const KataStep& step);
+  bool act_on_desired_file(const ReconcileResult& result);
+  void go_on_leaving();
+  void undo(bool with_cordon);
+  void give_lease_back(const nlohmann::json& node);
+  void keep_lease(const std::string& why);
+  void end();
+
+  HostFs& host_;
+  kube::Timers& timers_;
+  const kube::EventRecorder::WallClock wall_clock_;
+  const AgentSettings settings_;
+  AgentMemory memory_;
+  ReconcileQueue queue_;
+  kube::ApiClient client_;
+  HostObserver observer_;
+  ClusterWatches watches_;
+  NodePatch patch_;
+  Evictions evictions_;
+  NamedDaemonSets owners_;  ///< of pods that use GPUs
+  FormerNodeFeature former_feature_;
+  std::unique_ptr<RolloutLeases> leases_;      ///< null: any number of nodes may change
+  std::unique_ptr<NodeFeature> node_feature_;  ///< null: not configured
+  std::unique_ptr<ArtifactPulls> pulls_;       ///< null: nothing is pulled
+
+  // State of an agent that ends.
+  bool leaves_ = false;
+  EventLoop::Job left_;  ///< empty once called
+  Moment leave_by_;
+  kube::OwnedTimer leave_timer_;
+  bool is_undoing_ = false;
+  bool is_undone_ = false;  ///< undo() is done, or has failed
 };
 
 // A single agent on a host: two would overwrite each other's desired.json, each with a higher generation.

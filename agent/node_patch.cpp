@@ -40,11 +40,11 @@ void NodePatch::observe(const json& node) {
 }
 
 bool NodePatch::act(const ReconcileResult& result, const json& node) {
-  if (result.patch == ReconcileResult::Patch::send) {
+  if (result.sends_patch) {
     send(node);
     return true;
   }
-  if (result.patch == ReconcileResult::Patch::none) {
+  if (result.empty()) {
     sent_.reset();
     if (memory_.patch.refusals.may_forget_own(timers_.now())) forget_refusals();
   }
@@ -62,7 +62,7 @@ void NodePatch::send(const json& node) {
         auto result = reconcile_(now);
         if (!result) return json();
         sent_ = std::move(*result);
-        return patch_of(sent_->labels, sent_->annotations, sent_->unschedulable);
+        return patch_of(*sent_);
       },
       [this](Result<json> changed) {
         sending_ = false;

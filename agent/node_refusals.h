@@ -19,9 +19,9 @@ using Moment = EventLoop::Clock::time_point;
 
 /// Changes of a Node, to be sent as a single patch, without values that are right already.
 struct NodePatchContent {
-  LabelChanges labels;
-  LabelChanges annotations;
-  std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
+  LabelChanges labels = {};
+  LabelChanges annotations = {};
+  std::optional<bool> unschedulable = {};  ///< new spec.unschedulable; absent: unchanged
   bool operator==(const NodePatchContent&) const = default;
 
   bool empty() const { return labels.empty() && annotations.empty() && !unschedulable; }

@@ -362,18 +362,19 @@ void add_condition(std::vector<NodeEvent>& out, const DesiredState& desired_stat
 
 }  // namespace
 
-std::vector<GpuWarning> gpu_warnings(const policy::NodeObject& node, const HostSide& host) {
-  std::vector<GpuWarning> out;
+std::vector<NodeEvent> gpu_warnings(const policy::NodeObject& node, const HostSide& host) {
+  std::vector<NodeEvent> out;
   if (!host.status) return out;
   for (const api::AcceleratorStatus& gpu : host.status->accelerators)
     if (gpu.sanitize && gpu.sanitize->state == api::SanitizeState::failed)
-      out.push_back({.event = api::event::kNotSanitized,
-                     .text = fmt::format(
+      out.push_back({.warning = true,
+                     .reason = api::event::kNotSanitized,
+                     .message = fmt::format(
                          "{0} could not be sanitized after its last use, and no VM gets it: {1}; `ferry "
                          "sanitize {0}` on the node tries again",
                          gpu.address.text(), gpu.sanitize->detail)});
   for (ResetInUse& reset : resets_in_use(node.labels, *host.status))
-    out.push_back({.event = api::event::kResetInUse, .text = std::move(reset.text)});
+    out.push_back({.warning = true, .reason = api::event::kResetInUse, .message = std::move(reset.text)});
   return out;
 }
 
@@ -381,13 +382,13 @@ std::vector<NodeEvent> node_events(const policy::NodeObject& node, const Desired
                                    const HostSide& host, const NodeReport& report,
                                    const std::set<std::string>& recorded_before) {
   std::vector<NodeEvent> out;
-  const std::vector<GpuWarning> of_gpus = gpu_warnings(node, host);
+  const std::vector<NodeEvent> of_gpus = gpu_warnings(node, host);
   for (const std::string& warning : desired_state.warnings) {
     if (recorded_before.contains(warning)) continue;
-    const auto of_gpu = std::ranges::find(of_gpus, warning, &GpuWarning::text);
-    out.push_back({.warning = true,
-                   .reason = of_gpu == of_gpus.end() ? api::event::kConfigWarning : of_gpu->event,
-                   .message = warning});
+    const auto of_gpu = std::ranges::find(of_gpus, warning, &NodeEvent::message);
+    out.push_back(of_gpu == of_gpus.end()
+                      ? NodeEvent{.warning = true, .reason = api::event::kConfigWarning, .message = warning}
+                      : *of_gpu);
   }
   const auto error = report.annotations.find(api::kErrorAnnotation);
   const bool shown =

@@ -148,14 +148,9 @@ struct NodeEvent {
   bool operator==(const NodeEvent&) const = default;
 };
 
-/// A warning about a GPU, with the reason of its event.
-struct GpuWarning {
-  const char* event = nullptr;
-  std::string text;
-};
 /// Warnings of GPUs that hostd keeps back, since it could not sanitize them, and of GPUs that NVIDIA's CC
 /// manager resets in use.
-std::vector<GpuWarning> gpu_warnings(const policy::NodeObject& node, const HostSide& host);
+std::vector<NodeEvent> gpu_warnings(const policy::NodeObject& node, const HostSide& host);
 
 /// The events of `report` that the Node does not show yet. The Node's label and annotation are the memory, so
 /// that a restarted agent records no event twice. `recorded_before`: warnings that are recorded already.

@@ -66,9 +66,7 @@ bool has_all_modes(const policy::Policy& policy, const api::HostStatus& host) {
   if (policy.items.size() != 1) return false;
   if (host.accelerators.empty() && host.error) return false;  // the host could not be scanned
   const policy::PolicyItem& item = policy.items.front();
-  const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.models.empty() &&
-                      item.selection.addresses.empty() && item.selection.numa_nodes.empty() &&
-                      item.selection.vendors.empty();
+  const bool of_all = item.gpus.all_devices && item.gpus.filters.empty() && item.selection.empty();
   const bool for_dra = item.allocation == policy::Allocation::dra;  // the claims of a GPU decide its mode
   return of_all && item.mode != policy::Mode::vgpu &&
          std::ranges::all_of(host.accelerators, [&](const api::AcceleratorStatus& gpu) {
@@ -177,8 +175,8 @@ void add_warnings(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& o
           fmt::format("label {} cannot be paused: its value is too long for the mark behind it", label));
   }
   warn_of_absent_gpus(snapshot.host, desired_state);
-  for (GpuWarning& warning : gpu_warnings(snapshot.node, snapshot.host))
-    warnings.push_back(std::move(warning.text));
+  for (NodeEvent& warning : gpu_warnings(snapshot.node, snapshot.host))
+    warnings.push_back(std::move(warning.message));
 
   // On standby the message of the standby says that the device plugin is idle.
   if (desired_state.kind == DesiredState::Kind::standby || snapshot.others.are_neighbours) return;
@@ -248,7 +246,7 @@ std::string still_to_go(const NodeSnapshot& snapshot) {
   if (!snapshot.others.pods) return "the paused operands' pods, which cannot be seen, to end";
   const auto pod = std::ranges::find_if(*snapshot.others.pods,
                                         [&](const PodOnNode& one) { return going.contains(one.daemon_set); });
-  return pod == snapshot.others.pods->end() ? std::string() : fmt::format("pod {} to end", text(*pod));
+  return pod == snapshot.others.pods->end() ? std::string() : fmt::format("pod {} to end", pod->text());
 }
 
 void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwner>& owners,
@@ -348,13 +346,17 @@ void add_refusal(const char* which, const std::string& why, ReconcileResult& res
 /// Operands are awaited from the first wait until desired.json is written or needs no write. A blocked change
 /// that later fails without a rollout lease is reported to the other nodes, but once only: a person may
 /// remove the result. A failure after success is this node's own trouble.
-ChangeMemory next_change(const NodeSnapshot& snapshot, const ReconcileResult& result) {
+ChangeMemory next_change(const NodeSnapshot& snapshot, const NodeChange& change,
+                         const ReconcileResult& result) {
   ChangeMemory next = snapshot.memory.change;
   if (result.awaits_operands && !next.waits_since) next.waits_since = snapshot.now;
   if (!result.awaits_operands && !result.desired_file) next.waits_since.reset();
   if (!snapshot.host.written) return next;
-  if (result.outcome == ChangeOutcome::blocked) next.blocked = snapshot.host.written->generation;
-  if (result.outcome == ChangeOutcome::done || result.failure_is_recorded) next.blocked.reset();
+  const bool failure_is_recorded = change.outcome == ChangeOutcome::failed && snapshot.rollout &&
+                                   snapshot.rollout->known &&
+                                   snapshot.rollout->results.failed.contains(change.written);
+  if (change.outcome == ChangeOutcome::blocked) next.blocked = snapshot.host.written->generation;
+  if (change.outcome == ChangeOutcome::done || failure_is_recorded) next.blocked.reset();
   return next;
 }
 
@@ -366,8 +368,7 @@ void plan_patch(const NodeSnapshot& snapshot, ReconcileResult& result) {
   // The text may differ in each reconcile, as if a GPU is in use by a new process each time.
   const bool waits = (changes == memory.last && snapshot.now < memory.again) ||
                      (changes.is_error_alone() && snapshot.now < memory.error_again);
-  if (!changes.empty())
-    result.patch = waits || in_vain ? ReconcileResult::Patch::held : ReconcileResult::Patch::send;
+  result.sends_patch = !changes.empty() && !waits && !in_vain;
   result.record_events = in_vain || changes.empty();
 }
 
@@ -385,7 +386,8 @@ std::optional<Requeue> next_deadline(const NodeSnapshot& snapshot, const Reconci
     at(memory.host.unlisted_since + kListPatience + kBeyond, "the kubelet has not listed a handler");
   if (memory.unserved_since && !result.standby)
     at(*memory.unserved_since + kUnservedPatience, "NVIDIA's device plugin has been gone for a while");
-  if (result.patch == ReconcileResult::Patch::held || memory.patch.refusals.is_all_left_out(snapshot.now)) {
+  const bool is_held = !result.empty() && !result.sends_patch;
+  if (is_held || memory.patch.refusals.is_all_left_out(snapshot.now)) {
     at(memory.patch.again, "the patch that others reverted is sent again");
     at(memory.patch.error_again, "the last text of the error is shown");
   }
@@ -426,10 +428,6 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
                                       : KataPlan();
 
   const NodeChange change = change_of(snapshot, result.desired_state, need);
-  result.outcome = change.outcome;
-  result.failure_is_recorded = change.outcome == ChangeOutcome::failed && snapshot.rollout &&
-                               snapshot.rollout->known &&
-                               snapshot.rollout->results.failed.contains(change.written);
   SharedLease leases = leases_of(snapshot, change, kata);
   result.rollout = std::move(leases.gpus);
   result.lease = std::move(leases.lease);
@@ -463,7 +461,7 @@ ReconcileResult reconcile(const NodeSnapshot& snapshot) {
 
   plan_desired_file(snapshot, owners, operands, result);
   if (!snapshot.others.are_neighbours) result.standby = plugin_is_on_standby(snapshot.others);
-  result.change_memory = next_change(snapshot, result);
+  result.change_memory = next_change(snapshot, change, result);
   plan_patch(snapshot, result);
   result.requeue = next_deadline(snapshot, result);
   return result;

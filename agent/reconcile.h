@@ -65,12 +65,9 @@ struct Requeue {
 struct ReconcileResult : NodePatchContent {
   DesiredState desired_state;
   NodeReport report;  ///< the node's conditions
-  enum class Patch {
-    none,
-    send,  ///< the patch is sent; desired.json and the evictions wait for the answer
-    held,  ///< not sent now: others have reverted or refused it, or the error's text has just changed
-  };
-  Patch patch = Patch::none;
+  /// The changes are sent; desired.json and the evictions wait for the answer. False with changes: they are
+  /// held, since others have reverted or refused them, or the error's text has just changed.
+  bool sends_patch = false;
   std::vector<NodeEvent> events;
   bool record_events = true;  ///< false: the Node has to show their cause first
   /// The new desired.json, to be written after the labels. Absent: the present one stays, or is removed.
@@ -81,12 +78,10 @@ struct ReconcileResult : NodePatchContent {
   std::optional<std::string> standby;
   std::optional<Labels> node_feature;  ///< labels of the NodeFeature (node_feature.h); absent: they stay
   bool awaits_operands = false;        ///< desired.json waits for operands, or for their labels
-  ChangeOutcome outcome = ChangeOutcome::none;  ///< of desired.json
-  bool failure_is_recorded = false;             ///< the change failed, and the Leases say so
-  RolloutStep rollout;                          ///< for the GPUs' change
-  RolloutStep lease;                            ///< write to a Lease, for the GPUs or for Kata's runtimes
+  RolloutStep rollout;                 ///< for the GPUs' change
+  RolloutStep lease;                   ///< write to a Lease, for the GPUs or for Kata's runtimes
   KataStep kata;
-  std::vector<NodePod> evict;                      ///< to be evicted
+  std::vector<PodOnNode> evict;                    ///< to be evicted
   std::optional<std::chrono::seconds> drain_left;  ///< until the drain's time limit; absent: no drain runs
   std::string waits_for;           ///< why desired.json is not written yet, for people; empty: no reason
   ChangeMemory change_memory;      ///< for the next snapshot

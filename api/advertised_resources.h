@@ -36,19 +36,22 @@
 namespace ferry::api {
 
 struct AdvertisedDevice {
-  std::string resource;
+  std::string resource = {};
   std::string id;  ///< an address, a UUID, or for Kata a number
   std::uint32_t iommu_group = 0;
   std::optional<int> numa_node = {};
   bool allocated = false;
   bool healthy = true;
-  std::string reason = {};       ///< why it is not healthy; empty: it is
-  bool awaits_release = false;   ///< not healthy only until its release, its group's, or its sanitizing
+  std::string reason = {};  ///< why it is not healthy; empty: it is
+  /// It is not healthy only until its release, its group's, or its sanitizing; or it is not healthy and still
+  /// allocated.
+  bool awaits_release = false;
   bool held_with_group = false;  ///< not healthy only because a pod has another device of its IOMMU group
   /// hostd's SanitizeStatus::count when a pod has released it. The device stays Unhealthy until hostd has
   /// another count. Absent: no pod has had it since hostd has sanitized it, or hostd does not sanitize it.
   std::optional<std::uint64_t> used_since = {};
   std::string pod = {};  ///< "namespace/name" of the pod that has it; empty: not known
+  bool operator==(const AdvertisedDevice&) const = default;
 };
 
 struct AdvertisedPlace {
@@ -67,6 +70,8 @@ struct AdvertisedResource {
 struct NotAdvertised {
   std::string id;
   std::string reason;
+  bool by_kind = false;  ///< the device is well, but its kind is not advertised; not in the file
+  bool operator==(const NotAdvertised&) const = default;
 };
 
 using vfio::FatalErrorsOf;

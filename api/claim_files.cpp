@@ -28,12 +28,9 @@ constexpr std::string_view kClaimPrefix = "gpu-ferry.io-claim_";
 constexpr std::string_view kMetadataPrefix = "gpu-ferry.io_metadata_";
 constexpr std::string_view kJsonSuffix = ".json";
 
-std::string claim_cdi_name(std::string_view uid, std::string_view device) {
-  return fmt::format("{}_{}", uid, device);
-}
-
-std::string metadata_cdi_name(std::string_view uid, std::string_view request) {
-  return fmt::format("{}_{}", uid, request);
+/// The name of a device or of a request's metadata among those of all claims.
+std::string cdi_name(std::string_view uid, std::string_view part) {
+  return fmt::format("{}_{}", uid, part);
 }
 
 std::string cdi_text(std::string_view device_class, Json devices) {
@@ -101,26 +98,25 @@ std::string claim_cdi_file(std::string_view uid) {
 }
 
 std::string claim_cdi_id(std::string_view uid, std::string_view device) {
-  return fmt::format("{}/claim={}", kDraDriver, claim_cdi_name(uid, device));
+  return fmt::format("{}/claim={}", kDraDriver, cdi_name(uid, device));
 }
 
 std::string metadata_cdi_file(std::string_view uid, std::string_view request) {
-  return fmt::format("{}{}{}", kMetadataPrefix, metadata_cdi_name(uid, request), kJsonSuffix);
+  return std::string(kMetadataPrefix) + metadata_file(uid, request);
 }
 
 std::string metadata_cdi_id(std::string_view uid, std::string_view request) {
-  return fmt::format("{}/metadata={}", kDraDriver, metadata_cdi_name(uid, request));
+  return fmt::format("{}/metadata={}", kDraDriver, cdi_name(uid, request));
 }
 
 std::optional<std::string> claim_of_cdi_file(std::string_view file) {
   if (const auto uid = between(file, kClaimPrefix, kJsonSuffix)) return std::string(*uid);
-  const auto name = between(file, kMetadataPrefix, kJsonSuffix);
-  if (!name || name->find('_') == std::string_view::npos) return std::nullopt;
-  return std::string(name->substr(0, name->find('_')));
+  if (!file.starts_with(kMetadataPrefix)) return std::nullopt;
+  return claim_of_metadata_file(file.substr(kMetadataPrefix.size()));
 }
 
 std::string metadata_file(std::string_view uid, std::string_view request) {
-  return metadata_cdi_name(uid, request) + std::string(kJsonSuffix);
+  return cdi_name(uid, request) + std::string(kJsonSuffix);
 }
 
 std::optional<std::string> claim_of_metadata_file(std::string_view file) {
@@ -138,8 +134,7 @@ std::string claim_cdi_text(const ClaimRequest& claim, std::span<const PreparedDe
       if (node.mode) one["fileMode"] = *node.mode;
     }
     const Json edits = {{"env", Json::array({kNoNvidiaDevices})}, {"deviceNodes", std::move(nodes)}};
-    out.push_back(
-        {{"name", claim_cdi_name(claim.claim, claim.devices.at(i).name)}, {"containerEdits", edits}});
+    out.push_back({{"name", cdi_name(claim.claim, claim.devices.at(i).name)}, {"containerEdits", edits}});
   }
   return cdi_text("claim", std::move(out));
 }
@@ -180,7 +175,7 @@ std::string metadata_cdi_text(const ClaimRequest& claim, std::span<const Prepare
   Json edits = {{"mounts", Json::array({mount})}};
   if (Json variables = variables_of(claim, devices, request); !variables.empty())
     edits["env"] = std::move(variables);
-  const Json device = {{"name", metadata_cdi_name(claim.claim, request)}, {"containerEdits", edits}};
+  const Json device = {{"name", cdi_name(claim.claim, request)}, {"containerEdits", edits}};
   return cdi_text("metadata", Json::array({device}));
 }
 

@@ -142,8 +142,15 @@ void fields(Io& io, Value& status) {
   io("phase", status.phase);
   io("accelerators", status.accelerators);
   io("unavailable", status.unavailable);
-  if constexpr (!Io::kReads) io("unfit", unfit_devices(status));
-  if constexpr (!Io::kReads) io("sanitized", sanitized_devices(status));
+  if constexpr (!Io::kReads) {
+    io("unfit", unfit_devices(status));
+    std::vector<SanitizedDevice> sanitized;
+    for (const AcceleratorStatus& gpu : status.accelerators)
+      if (gpu.sanitize)
+        sanitized.push_back(
+            {.id = gpu.address.text(), .state = gpu.sanitize->state, .count = gpu.sanitize->count});
+    io("sanitized", sanitized);
+  }
   io.or_null("error", status.error);
   io.or_null("features", status.features);
   io.or_null("standby", status.standby);
@@ -183,14 +190,6 @@ std::vector<UnfitDevice> unfit_devices(const HostStatus& status) {
       break;  // the gravest comes first
     }
   }
-  return out;
-}
-
-std::vector<SanitizedDevice> sanitized_devices(const HostStatus& status) {
-  std::vector<SanitizedDevice> out;
-  for (const AcceleratorStatus& gpu : status.accelerators)
-    if (gpu.sanitize)
-      out.push_back({.id = gpu.address.text(), .state = gpu.sanitize->state, .count = gpu.sanitize->count});
   return out;
 }
 

@@ -207,7 +207,6 @@ struct SanitizedDevice {
   std::uint64_t count = 0;  ///< SanitizeStatus::count
   bool operator==(const SanitizedDevice&) const = default;
 };
-std::vector<SanitizedDevice> sanitized_devices(const HostStatus& status);
 
 /// The file's content. Bytes that are not UTF-8 are replaced; a process may have such a name.
 std::string host_status_text(const HostStatus& status);
@@ -221,7 +220,7 @@ struct PluginOrders {
   std::uint64_t generation = 0;
   std::vector<UnavailableDevice> unavailable;
   std::vector<UnfitDevice> unfit = {};          ///< unfit_devices()
-  std::vector<SanitizedDevice> sanitized = {};  ///< sanitized_devices()
+  std::vector<SanitizedDevice> sanitized = {};  ///< the accelerators with AcceleratorStatus::sanitize
   std::string standby = {};
   bool operator==(const PluginOrders&) const = default;
 };

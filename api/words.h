@@ -4,10 +4,18 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 
 #include "common/text/words.h"
 
 namespace ferry::api {
+
+/// The word for a value of an enumeration with words_of().
+template <typename Enum>
+  requires std::is_enum_v<Enum>
+constexpr std::string_view text(Enum value) {
+  return word_for(words_of(value), value);
+}
 
 /// The use that a GPU is made ready for.
 enum class Mode {
@@ -20,10 +28,7 @@ inline constexpr Words<Mode, 3> kModes = {
 constexpr const auto& words_of(Mode /*mode*/) {
   return kModes;
 }
-constexpr std::string_view text(Mode mode) {
-  return word_for(words_of(mode), mode);
-}
-/// Absent for another word; so below.
+/// Absent for another word; so parse_allocation().
 constexpr std::optional<Mode> parse_mode(std::string_view word) {
   return value_for(words_of(Mode()), word);
 }
@@ -43,12 +48,6 @@ inline constexpr Words<NodePhase, 5> kNodePhases = {{{"idle", NodePhase::idle},
 constexpr const auto& words_of(NodePhase /*phase*/) {
   return kNodePhases;
 }
-constexpr std::string_view text(NodePhase phase) {
-  return word_for(words_of(phase), phase);
-}
-constexpr std::optional<NodePhase> parse_node_phase(std::string_view word) {
-  return value_for(words_of(NodePhase()), word);
-}
 
 /// The state of one accelerator in relation to its desired mode.
 enum class GpuState {
@@ -66,12 +65,6 @@ inline constexpr Words<GpuState, 5> kGpuStates = {{{"ready", GpuState::ready},
 constexpr const auto& words_of(GpuState /*state*/) {
   return kGpuStates;
 }
-constexpr std::string_view text(GpuState state) {
-  return word_for(words_of(state), state);
-}
-constexpr std::optional<GpuState> parse_gpu_state(std::string_view word) {
-  return value_for(words_of(GpuState()), word);
-}
 
 /// The state of a GPU that VMs get whole, between two of its users.
 enum class SanitizeState {
@@ -86,9 +79,6 @@ inline constexpr Words<SanitizeState, 4> kSanitizeStates = {{{"in_use", Sanitize
                                                              {"failed", SanitizeState::failed}}};
 constexpr const auto& words_of(SanitizeState /*state*/) {
   return kSanitizeStates;
-}
-constexpr std::string_view text(SanitizeState state) {
-  return word_for(words_of(state), state);
 }
 
 /// The end of a sanitizing.
@@ -107,9 +97,6 @@ inline constexpr Words<SanitizeResult, 5> kSanitizeResults = {{{"none", Sanitize
 constexpr const auto& words_of(SanitizeResult /*result*/) {
   return kSanitizeResults;
 }
-constexpr std::string_view text(SanitizeResult result) {
-  return word_for(words_of(result), result);
-}
 
 /// The program that gives the devices of a GPU to pods and VMs.
 enum class Allocation {
@@ -120,9 +107,6 @@ inline constexpr Words<Allocation, 2> kAllocations = {
     {{"device-plugin", Allocation::device_plugin}, {"dra", Allocation::dra}}};
 constexpr const auto& words_of(Allocation /*allocation*/) {
   return kAllocations;
-}
-constexpr std::string_view text(Allocation allocation) {
-  return word_for(words_of(allocation), allocation);
 }
 constexpr std::optional<Allocation> parse_allocation(std::string_view word) {
   return value_for(words_of(Allocation()), word);

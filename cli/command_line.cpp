@@ -33,8 +33,8 @@ bool all_was_said() {
   return false;
 }
 
-int run_verb(const Program& program) {
-  const Globals& globals = program.globals;
+int run_verb(const CommandTree& tree) {
+  const Globals& globals = tree.globals;
   if (auto log = set_up_log(globals.log_level, globals.log_format); !log) {
     return static_cast<int>(complain(log.error()));
   }
@@ -44,7 +44,7 @@ int run_verb(const Program& program) {
     session.colours = globals.colours;
     session.dry_run = globals.dry_run;
     session.explain = globals.explain;
-    const ExitStatus status = program.verb(session);
+    const ExitStatus status = tree.chosen(session);
     return static_cast<int>(all_was_said() ? status : ExitStatus::failed);
   } catch (const std::exception& error) {
     if (!all_was_said()) return static_cast<int>(ExitStatus::failed);
@@ -56,8 +56,8 @@ int run_verb(const Program& program) {
 
 // Parses with all verbs in the tree.
 int run_whole_command_line(std::span<char*> words) {
-  Program program(any_verb);
-  CLI::App& app = program.app;
+  CommandTree tree(any_verb);
+  CLI::App& app = tree.app;
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::Success& help_or_version) {
@@ -66,26 +66,26 @@ int run_whole_command_line(std::span<char*> words) {
   } catch (const CLI::ParseError& error) {
     return static_cast<int>(complain(usage_fault(app, error, words, help_frame())));
   }
-  return run_verb(program);
+  return run_verb(tree);
 }
 
 }  // namespace
 
 CommandModel ferry_commands() {
-  const Program program(any_verb);
-  return command_model(program.app);
+  const CommandTree tree(any_verb);
+  return command_model(tree.app);
 }
 
 int run_command_line(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   // Building all verbs takes a quarter of a start, so the first try has only those that a word may name.
-  Program program([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
+  CommandTree tree([words](std::string_view verb) { return std::ranges::find(words, verb) != words.end(); });
   try {
-    program.app.parse(argc, argv);
+    tree.app.parse(argc, argv);
   } catch (const CLI::Error&) {  // help is asked for, or needed
     return run_whole_command_line(words);
   }
-  return run_verb(program);
+  return run_verb(tree);
 }
 
 }  // namespace ferry::cli

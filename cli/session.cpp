@@ -2,6 +2,7 @@
 #include "cli/session.h"
 
 #include <unistd.h>
+#include <utility>
 
 #include <spdlog/spdlog.h>
 

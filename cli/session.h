@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
-#include <utility>
 
 #include "cli/options/output_format.h"
 #include "cli/output/text_output.h"
@@ -66,13 +65,9 @@ Result<mdev::VgpuInventory> read_vgpus(const Session& session);
 
 /// A verb holds this from before its first look at the host until its change ends. No other Ferry process
 /// changes the host meanwhile, and a signal waits for the end.
-class HostChange {
- public:
-  explicit HostChange(NodeLock taken) : lock_(std::move(taken)) {}
-
- private:
-  NodeLock lock_;
-  FinishOnSignal finish_;
+struct HostChange {
+  NodeLock lock;
+  FinishOnSignal finish = {};
 };
 
 /// The first check of begin_change(), for verbs that work long before they need the lock. A dry run needs no

@@ -58,11 +58,11 @@ constexpr std::string_view text(CheckpointPhase phase) {
 struct ClaimDevice {
   std::string request;  ///< "card", or "card/small" where the claim lists alternatives
   std::string pool;
-  vfio::PciAddress gpu;                         ///< of a whole device: the first GPU of its IOMMU group
+  vfio::PciAddress gpu = {};                    ///< of a whole device: the first GPU of its IOMMU group
   std::string type = {};                        ///< the ID of the vGPU's type; empty: a whole device
   std::optional<std::uint32_t> placement = {};  ///< of a GPU with mixed sizes
   /// The device as it was published, without taints. It stays published like this until the claim ends.
-  Device device;
+  Device device = {};
   CounterSet counters = {};  ///< that it consumes from, as published; no name: none
   /// The UUID of the mediated device or the function that the VM has, for people. Empty: never prepared.
   std::string id = {};
@@ -74,9 +74,9 @@ struct ClaimDevice {
 };
 
 struct CheckpointClaim {
-  std::string uid;
-  std::string space;  ///< namespace
-  std::string name;
+  std::string uid = {};
+  std::string space = {};  ///< namespace
+  std::string name = {};
   /// The name in the pod's `resourceClaims` of a claim that was made from a template. Empty: the pod names
   /// the claim itself.
   std::string pod_claim = {};

@@ -10,7 +10,6 @@
 
 #include "api/claim_fields.h"
 #include "common/text/json.h"
-#include "common/text/text.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -23,7 +22,6 @@ constexpr const char* kPodClaimAnnotation = "resource.kubernetes.io/pod-claim-na
 constexpr const char* kForResourcesAnnotation = "resource.kubernetes.io/extended-resource-claim";
 constexpr const char* kImplicitDomain = "deviceclass.resource.kubernetes.io";
 constexpr std::size_t kLongestResourcePart = 63;  // behind the "/"
-constexpr std::size_t kLongestObjectName = 253;
 
 tl::unexpected<Error> refuse(Errc code, const ClaimKey& key, const std::string& problem, std::string hint) {
   return fail(code, fmt::format("{}: {}", label(key), problem), std::move(hint));
@@ -32,17 +30,6 @@ tl::unexpected<Error> refuse(Errc code, const ClaimKey& key, const std::string& 
 tl::unexpected<Error> malformed(const ClaimKey& key, const std::string& problem) {
   return refuse(Errc::malformed_host, key, problem,
                 "the API server shows something that is no ResourceClaim");
-}
-
-/// True for names that may become parts of paths and of CDI names.
-bool is_name(std::string_view text, std::size_t longest) {
-  return !text.empty() && text.size() <= longest && is_alphanumeric(text.front()) &&
-         is_alphanumeric(text.back()) &&
-         std::ranges::all_of(text, [](char c) { return is_alphanumeric(c) || c == '-' || c == '.'; });
-}
-
-bool is_label(std::string_view text) {
-  return is_name(text, kLongestName) && text.find('.') == std::string_view::npos;
 }
 
 /// The class of a request that has no alternatives; empty: there is none.
@@ -55,18 +42,16 @@ std::string class_of(const json& object, std::string_view request) {
 }
 
 /// Errors of one result of Ferry's driver.
-Result<AllocatedDevice> read_device(const json& result, const ClaimKey& key, std::string_view pool) {
-  AllocatedDevice out{.request = text_at(result, "request"), .device = text_at(result, "device")};
-  const std::string_view request = out.request;
-  const std::string_view first = main_request(request);
-  const bool is_request =
-      is_label(first) && (first.size() == request.size() || is_label(request.substr(first.size() + 1)));
-  if (!is_request || !is_label(out.device))
-    return malformed(key,
-                     fmt::format("it has the device '{}' for the request '{}'", out.device, out.request));
-  if (const std::string of = text_at(result, "pool"); of != pool)
+Result<ClaimDevice> read_device(const json& result, const ClaimKey& key, std::string_view pool) {
+  ClaimDevice out{.request = text_at(result, "request"),
+                  .pool = text_at(result, "pool"),
+                  .device = {.name = text_at(result, "device")}};
+  if (!api::is_request(out.request) || !api::is_label(out.device.name))
+    return malformed(
+        key, fmt::format("it has the device '{}' for the request '{}'", out.device.name, out.request));
+  if (out.pool != pool)
     return refuse(Errc::refused, key,
-                  fmt::format("it has a device of the pool {}, and this node's is {}", of, pool),
+                  fmt::format("it has a device of the pool {}, and this node's is {}", out.pool, pool),
                   "delete the pod, so that its claim is allocated again");
   if (json_at(result, "adminAccess") == true)
     return refuse(Errc::unsupported, key, fmt::format("the request {} asks for admin access", out.request),
@@ -78,21 +63,23 @@ Result<AllocatedDevice> read_device(const json& result, const ClaimKey& key, std
   return out;
 }
 
-std::vector<std::string> warnings_of(const AllocatedClaim& claim) {
+/// `for_resources`: the scheduler has made the claim for extended resources.
+std::vector<std::string> warnings_of(const std::vector<ClaimDevice>& claimed, const ClaimKey& key,
+                                     bool for_resources) {
   std::map<std::string_view, std::size_t> devices;
   std::vector<std::string> out;
-  for (const AllocatedDevice& device : claim.devices) {
+  for (const ClaimDevice& device : claimed) {
     const std::string_view request = main_request(device.request);
-    if (++devices[request] == 2 && device.device_class.empty())
+    if (++devices[request] == 2 && !for_resources)
       out.push_back(
           fmt::format("{}: the request {} has more than one device, and KubeVirt takes one for each request: "
                       "make a request for each GPU",
-                      label(claim.key), request));
+                      label(key), request));
     if (request.size() != device.request.size() && devices[request] == 1)
       out.push_back(
           fmt::format("{}: KubeVirt finds no request {}, since its name in the pod's files is {}: "
                       "do without firstAvailable",
-                      label(claim.key), request, device.request));
+                      label(key), request, device.request));
   }
   return out;
 }
@@ -104,7 +91,7 @@ std::string label(const ClaimKey& key) {
 }
 
 Result<> check_key(const ClaimKey& key) {
-  if (is_label(key.uid) && is_label(key.space) && is_name(key.name, kLongestObjectName)) return {};
+  if (api::is_label(key.uid) && api::is_label(key.space) && api::is_object_name(key.name)) return {};
   return malformed(key, fmt::format("its UID {} or its name cannot be one of Kubernetes", key.uid));
 }
 
@@ -126,23 +113,28 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
   const json& results = json_at(devices, "results");
   if (!results.is_array()) return malformed(key, "its allocation has no results");
 
-  AllocatedClaim out{.key = key, .pod_claim = text_at(json_at(metadata, "annotations"), kPodClaimAnnotation)};
-  if (!out.pod_claim.empty() && !is_label(out.pod_claim))
-    return malformed(key, fmt::format("the pod cannot call it '{}'", out.pod_claim));
+  const std::string pod_claim = text_at(json_at(metadata, "annotations"), kPodClaimAnnotation);
+  if (!pod_claim.empty() && !api::is_label(pod_claim))
+    return malformed(key, fmt::format("the pod cannot call it '{}'", pod_claim));
+  AllocatedClaim out{
+      .record = {.uid = key.uid, .space = key.space, .name = key.name, .pod_claim = pod_claim}};
+  std::vector<ClaimDevice>& claimed = out.record.devices;
   const bool for_resources = text_at(json_at(metadata, "annotations"), kForResourcesAnnotation) == "true";
   for (const json& result : results) {
     if (text_at(result, "driver") != kDriver) continue;
     auto device = read_device(result, key, pool);
     if (!device) return fail(std::move(device).error());
-    if (for_resources) device->device_class = class_of(object, device->request);
-    if (for_resources && !is_name(device->device_class, kLongestObjectName))
+    const std::string device_class = for_resources ? class_of(object, device->request) : std::string();
+    if (for_resources && !api::is_object_name(device_class))
       return malformed(key, fmt::format("its request {} has no DeviceClass", device->request));
-    if (std::ranges::find(out.devices, device->device, &AllocatedDevice::device) != out.devices.end())
-      return malformed(key, fmt::format("it has the device '{}' twice", device->device));
-    out.devices.push_back(std::move(*device));
+    const std::string& name = device->device.name;
+    if (std::ranges::any_of(claimed, [&](const ClaimDevice& one) { return one.device.name == name; }))
+      return malformed(key, fmt::format("it has the device '{}' twice", name));
+    out.classes.push_back(device_class);
+    claimed.push_back(std::move(*device));
   }
 
-  if (out.devices.empty())
+  if (claimed.empty())
     return refuse(Errc::refused, key, fmt::format("it has no device of {}", kDriver),
                   "the kubelet asks the wrong driver: see the claim's status.allocation");
   const json& configs = json_at(devices, "config");
@@ -151,7 +143,7 @@ Result<AllocatedClaim> read_allocated_claim(const json& object, const ClaimKey& 
       if (text_at(json_at(config, "opaque"), "driver") == kDriver)
         return refuse(Errc::unsupported, key, fmt::format("it passes parameters to {}", kDriver),
                       "this version takes none: remove `config` from the claim or its device class");
-  out.warnings = warnings_of(out);
+  out.warnings = warnings_of(claimed, key, for_resources);
   return out;
 }
 

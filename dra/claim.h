@@ -11,6 +11,7 @@
 
 #include "api/claim_files.h"
 #include "common/result.h"
+#include "dra/checkpoint.h"
 
 namespace ferry::dra {
 
@@ -27,23 +28,13 @@ struct ClaimKey {
 /// "claim studio/render-a", for messages.
 std::string label(const ClaimKey& key);
 
-/// A device that the scheduler has allocated.
-struct AllocatedDevice {
-  std::string request;  ///< "card", or "card/small" where the claim lists alternatives
-  std::string device;   ///< its name in the node's pool
-  /// The DeviceClass of the request, in a claim that the scheduler has made for extended resources. Empty in
-  /// others, and once `resources` has the names of the class.
-  std::string device_class = {};
-  std::vector<std::string> resources = {};  ///< api::DeviceOfPod::resources
-  bool operator==(const AllocatedDevice&) const = default;
-};
-
 struct AllocatedClaim {
-  ClaimKey key;
-  /// The name in the pod's `resourceClaims` of a claim that was made from a template. Empty: the pod names
-  /// the claim itself.
-  std::string pod_claim = {};
-  std::vector<AllocatedDevice> devices = {};  ///< of Ferry's driver, at least one, in the API's order
+  /// Its devices are those of Ferry's driver, at least one, in the API's order. They have the fields that the
+  /// API server knows; `ferry dra` adds the others from its slices.
+  CheckpointClaim record = {};
+  /// The DeviceClass of each device's request, in a claim that the scheduler has made for extended resources.
+  /// Empty in others, and once ClaimDevice::resources has the names of the class.
+  std::vector<std::string> classes = {};
   /// Parts that KubeVirt cannot use, each as a sentence for an event.
   std::vector<std::string> warnings = {};
 };

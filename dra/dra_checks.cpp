@@ -131,7 +131,7 @@ std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& invento
                       : std::move(domain).warned(
                             "its domain has more than four digits: VMs of KubeVirt get mediated devices of "
                             "it, and not the whole GPU",
-                            "switch Intel's VMD off in the firmware, or leave the GPU to the device plugin"));
+                            "switch Intel's VMD off in the firmware"));
   }
   return out;
 }

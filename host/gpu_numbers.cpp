@@ -91,6 +91,12 @@ Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy
   for (const mdev::VgpuGpu& gpu : vgpus.gpus)
     if (!out.recorded && numbers.contains(gpu.index)) out.numbers.emplace(gpu.index, gpu.address());
   out.gone = gone_of(numbers, out.numbers, vgpus);
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
+    if (out.recorded && !gpu.by_name && numbers.contains(gpu.index) && !out.numbers.contains(gpu.index))
+      out.uncounted.push_back(fmt::format(
+          "number {} had no GPU when the numbers of the policy were counted, so it means none; `ferry apply` "
+          "with this policy counts the GPUs anew",
+          gpu.index));
 
   std::vector<policy::PolicyItem> items;
   for (policy::PolicyItem& item : policy.items) {

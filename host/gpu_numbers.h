@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
@@ -32,6 +33,8 @@ struct NumberedPolicy {
   bool recorded = false;  ///< `numbers` are those of the record
   /// Numbers whose GPU is gone: Errc::refused. Absent: all are there.
   std::optional<Error> gone = {};
+  /// Sentences about numbers that had no GPU when they were counted, and that a GPU has at present.
+  std::vector<std::string> uncounted = {};
 };
 
 /// Resolves the numbers of `policy` by the record, if that has the same content; the name is no part of it.

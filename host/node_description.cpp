@@ -225,6 +225,11 @@ Condition condition_of(const NodeSnapshot& snapshot, const AcceleratorDescriptio
       description.status->driver == description.function.driver) {
     if (auto condition = of_status(*description.status)) return *condition;
   }
+  if (!description.vgpu_problem.empty())
+    return {.word = "vGPUs unknown",
+            .health = Health::attention,
+            .reason = "it may carry vGPUs that cannot be read: " + description.vgpu_problem,
+            .hint = "Ferry makes and removes no vGPU of it meanwhile"};
   switch (description.mode) {
     case policy::Mode::passthrough:
       return of_passthrough(snapshot, description);
@@ -283,8 +288,8 @@ void complete(const NodeSnapshot& snapshot, vfio::GpuFindings& all) {
 }
 
 /// The judgement of each function of NodeDescription::by_name alone, as a command that names it asks.
-vfio::GpuFindings judge_by_name(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules) {
-  const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
+vfio::GpuFindings judge_by_name(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
+                                const std::set<std::string>& stuck) {
   vfio::GpuFindings out;
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (!is_by_name(snapshot.inventory, rules, function)) continue;
@@ -294,7 +299,6 @@ vfio::GpuFindings judge_by_name(const NodeSnapshot& snapshot, const vfio::Accele
     out.emplace(address, vfio::judge(units.front(), snapshot.inventory, naming, observed_by(snapshot, stuck),
                                      {.all_shed = true, .force = true}));
   }
-  complete(snapshot, out);
   return out;
 }
 
@@ -321,6 +325,7 @@ AcceleratorDescription accelerator(const NodeSnapshot& snapshot, const vfio::Acc
     description.framework = gpu->framework;
     description.host_driver = gpu->host_driver;
     description.obstacle = gpu->obstacle;
+    if (const Error* const problem = gpu->problem()) description.vgpu_problem = problem->message;
     for (const mdev::VgpuDevice& device : gpu->devices) {
       const auto users = snapshot.use.of(device.id.text);
       description.vgpus.push_back(
@@ -388,6 +393,7 @@ vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::Accelerat
                              const vfio::Asked& asked) {
   const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
   auto out = vfio::judge_all(snapshot.inventory, rules, observed_by(snapshot, stuck), asked);
+  out.merge(judge_by_name(snapshot, rules, stuck));
   complete(snapshot, out);
   return out;
 }
@@ -412,7 +418,6 @@ NodeDescription describe_node(const NodeSnapshot& snapshot, const vfio::Accelera
                               const policy::ModelNames& models) {
   NodeDescription description;
   auto findings = judge_node(snapshot, rules, {.all_shed = true, .force = true});
-  findings.merge(judge_by_name(snapshot, rules));
   for (const auto& [address, function] : snapshot.inventory.functions) {
     if (rules.match(function)) {
       description.accelerators.push_back(

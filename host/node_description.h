@@ -87,7 +87,8 @@ struct AcceleratorDescription {
   const mdev::Framework* framework = &mdev::no_framework();  ///< VgpuGpu::framework
   bool host_driver = false;                                  ///< VgpuGpu::host_driver
   std::string obstacle = {};                                 ///< VgpuGpu::obstacle
-  std::vector<api::AdvertisedDevice> advertised_as;          ///< of the function itself
+  std::string vgpu_problem = {};                     ///< why its vGPUs cannot be read; empty: they were
+  std::vector<api::AdvertisedDevice> advertised_as;  ///< of the function itself
   std::string not_advertised = {};  ///< reason why the plugin does not list it; empty: it does, or has none
   std::optional<api::AcceleratorStatus> status;  ///< the host status of it
   std::optional<vfio::PriorState> prior;         ///< its state before Ferry bound it
@@ -151,8 +152,8 @@ std::vector<vfio::PciAddress> asked_of(const vfio::Inventory& inventory, const v
 std::vector<api::AdvertisedDevice> advertised_as(const NodeSnapshot& snapshot, const std::string& device,
                                                  std::optional<std::uint32_t> group);
 
-/// The judgement of each accelerator's unit. A fact that the snapshot does not have is hostd's, while its
-/// status is about the same driver.
+/// The judgement of each accelerator's unit, and of each function of NodeDescription::by_name alone. A fact
+/// that the snapshot does not have is hostd's, while its status is about the same driver.
 vfio::GpuFindings judge_node(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rules,
                              const vfio::Asked& asked);
 

@@ -192,12 +192,22 @@ class NodeKeeper : Pinned {
   /// Follows the users of each GPU that VMs get whole, records and publishes its state, and starts the resets
   /// that are due.
   void look_at_sanitizing();
+  /// A new record in place of a malformed one: the past of each GPU is not known.
+  Result<GpuHistories> begin_histories(const Error& why);
   void take_up_policy(GpuHistories& histories);
   std::string user_of(const api::AcceleratorStatus& gpu, const ListedGpu& listed,
                       const GpusWithClaims& claims);
-  /// A hot reset of one GPU concerns its whole group, so the GPUs of a group follow each other.
-  using GpusByGroup = std::map<std::optional<std::uint32_t>, std::vector<vfio::PciAddress>>;
-  void start_sanitizing(const GpusByGroup& waiting, const std::set<vfio::PciAddress>& wrong_modes);
+  /// Enters the resets that have ended.
+  void take_ended_runs(GpuHistories& histories, std::uint64_t now);
+  /// GPUs whose reset is due.
+  struct DueGpus {
+    /// A hot reset of one GPU concerns its whole group, so the GPUs of a group follow each other.
+    std::map<std::optional<std::uint32_t>, std::vector<vfio::PciAddress>> by_group;
+    std::set<vfio::PciAddress> wrong_modes;  ///< their confidential mode is set before
+  };
+  DueGpus follow_gpus(GpuHistories& histories, const GpusWithClaims& claims,
+                      const std::optional<SanitizeRequest>& request, std::uint64_t now);
+  void start_runs(const DueGpus& due);
   /// Takes the policy and the confidential mode of the desired state.
   void remember_desired(const DesiredState& desired);
   /// Why its mode is to be changed now; empty: it is right, or was tried.

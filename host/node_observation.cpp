@@ -86,27 +86,6 @@ bool is_temporary(const vfio::DeviceUser& user) {
   return false;
 }
 
-/// The fabric manager as the user of the NVSwitches on vfio drivers that it shares among VMs; absent: there
-/// are none. No other device user was looked for.
-std::optional<vfio::UseReport> users_of_switches(const HostFs& host, const vfio::AcceleratorRules& rules,
-                                                 const vfio::Inventory& inventory) {
-  std::vector<vfio::UseQuestion> questions;
-  bool is_of_host = false;  // else a VM has all switches, and its own manager
-  for (const auto& [address, function] : inventory.functions) {
-    if (!rules.on_request.contains(function.pci_class()) || !rules.vendors.contains(function.vendor))
-      continue;
-    if (vfio::on_vfio_driver(function))
-      questions.push_back({.device = address.text(), .nodes = {}});
-    else
-      is_of_host = is_of_host || function.driver;
-  }
-  if (questions.empty() || !is_of_host) return std::nullopt;
-  auto report = fabric_users(host, rules, questions);
-  if (!report || report->users.empty()) return std::nullopt;
-  report->blind = "only a fabric manager was looked for";
-  return std::move(*report);
-}
-
 }  // namespace
 
 Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const policy::Policy* policy) {
@@ -145,8 +124,9 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
       vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
   const auto journal = vfio::read_undo_journal(context.fs());
   const auto open_modes = vfio::open_modes(context.fs(), node.inventory);
-  const auto unsanitized = unsanitized_gpus(context.fs());
-  const auto fabric = users_of_switches(context.fs(), rules, node.inventory);
+  // hostd's status says where the record cannot be read.
+  const auto unsanitized = unsanitized_gpus(context.fs()).value_or(std::map<vfio::PciAddress, std::string>());
+  const auto fabric = users_of_shared_switches(context.fs(), node.inventory, rules);
   std::set<vfio::PciAddress> more = context.dra;
   for (const auto& [address, function] : node.inventory.functions)
     if (fabric && fabric->users.contains(address.text())) more.insert(address);

@@ -92,6 +92,13 @@ std::string claimed_by(const vfio::PciAddress& gpu, const GpusWithClaims& claims
   return "a claim";
 }
 
+Result<GpuHistories> NodeKeeper::begin_histories(const Error& why) {
+  if (auto kept = keep_bad_gpu_histories(host_); !kept) return fail(std::move(kept).error());
+  spdlog::error("{}; it is kept as /{}, and each GPU is sanitized again before its next use", why.message,
+                kBadGpuHistoryFile);
+  return GpuHistories();
+}
+
 void NodeKeeper::take_up_policy(GpuHistories& histories) {
   histories.policy = *memory_.sanitize.policy;
   // A use under another policy was not followed, or its end was judged otherwise.
@@ -148,19 +155,49 @@ void NodeKeeper::look_at_sanitizing() {
   memory.again.reset();
   const auto& published = memory_.status.published;
   if (!published) return;
-  const auto before = load_gpu_histories(host_);
+  const bool is_on = memory.policy.value_or(policy::Sanitize::off) != policy::Sanitize::off;
+  auto before = load_gpu_histories(host_);
+  if (!before && before.error().code == Errc::malformed_host && is_on)
+    before = begin_histories(before.error());
   const auto claims = before ? settings_.gpus_with_claims() : Result<GpusWithClaims>(fail(before.error()));
   const std::string fault = claims ? std::string() : claims.error().message;
-  if (std::exchange(memory.fault, fault) != fault && !fault.empty() &&
-      memory.policy.value_or(policy::Sanitize::off) != policy::Sanitize::off)
-    spdlog::error("GPUs are not sanitized, and stay as they are: {}", fault);
+  if (std::exchange(memory.fault, fault) != fault && is_on) {
+    if (!fault.empty()) spdlog::error("GPUs are not sanitized: {}", fault);
+    if (auto written = status_.publish_again(*published); !written)
+      spdlog::error("{}", written.error().message);
+  }
   if (!claims) return;
 
   GpuHistories next = *before;
   if (memory.policy && next.policy != *memory.policy) take_up_policy(next);
   const std::uint64_t now = seconds_now();
+  take_ended_runs(next, now);
+  const auto request = read_sanitize_request(host_);
+  GpuHistory* const asked = request ? next.find(request->gpu) : nullptr;
+  if (asked != nullptr && request->accepts) accept(*asked, now);
+  const DueGpus due = follow_gpus(next, *claims, request, now);
+
+  if (next != *before) {
+    if (const auto stored = store_gpu_histories(host_, next); !stored) {
+      spdlog::error("{}", stored.error().message);
+      memory.again = settings_.now() + kUnknownUserPause;
+      return;
+    }
+    for (const GpuHistory& gpu : next.gpus) log_change(gpu, before->find(gpu.address));
+    memory.again = settings_.now() + kNewsPause;  // the next scan judges with the new state
+  }
+  if (request || host_.exists(kSanitizeRequestFile)) (void)host_.remove_file(kSanitizeRequestFile);
+  remember(next, memory);
+  if (auto written = status_.publish_again(*published); !written)
+    spdlog::error("{}", written.error().message);
+  start_runs(due);
+  if (sanitize_runs_->any_ended()) look_at_sanitizing();
+}
+
+void NodeKeeper::take_ended_runs(GpuHistories& histories, std::uint64_t now) {
+  auto& memory = memory_.sanitize;
   for (const auto& [address, run] : sanitize_runs_->take()) {
-    if (GpuHistory* const gpu = next.find(address)) finish(*gpu, run, next.policy, now);
+    if (GpuHistory* const gpu = histories.find(address)) finish(*gpu, run, histories.policy, now);
     if (run.mode) memory.changes_mode = false;
     if (run.result.in_use) {
       memory.not_before[address] = settings_.now() + kUnknownUserPause;
@@ -176,22 +213,27 @@ void NodeKeeper::look_at_sanitizing() {
       read->second = {.read = settings_.now(),
                       .registers = {.facts = *run.result.registers, .read_at = now, .binding = binding}};
   }
-  const auto request = read_sanitize_request(host_);
-  GpuHistory* const asked = request ? next.find(request->gpu) : nullptr;
-  if (asked != nullptr && request->accepts) accept(*asked, now);
+}
+
+NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusWithClaims& claims,
+                                            const std::optional<SanitizeRequest>& request,
+                                            std::uint64_t now) {
+  const auto& gpus = memory_.status.published->accelerators;
+  const auto is_followed = [&](const api::AcceleratorStatus& gpu) {
+    return histories.policy != policy::Sanitize::off && is_sanitized(gpu);
+  };
   const auto listing = advertised();
   const bool plugin_serves = plugin_runs(host_, settings_.plugin_liveness);
   const std::string boot = boot_id(host_).value_or("");
-  GpusByGroup waiting;
-  std::set<vfio::PciAddress> wrong_modes;
-  for (const api::AcceleratorStatus& gpu : published->accelerators) {
-    if (next.policy == policy::Sanitize::off || !is_sanitized(gpu)) continue;
+  DueGpus due;
+  for (const api::AcceleratorStatus& gpu : gpus) {
+    if (!is_followed(gpu)) continue;
     const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()));
-    GpuHistory& history = next.of(gpu.address, gpu.id);
+    GpuHistory& history = histories.of(gpu.address, gpu.id);
     const std::string wrong = wrong_mode_of(gpu);
-    if (!wrong.empty()) wrong_modes.insert(gpu.address);
+    if (!wrong.empty()) due.wrong_modes.insert(gpu.address);
     follow(history,
-           {.user = user_of(gpu, listed, *claims),
+           {.user = user_of(gpu, listed, claims),
             .used_since = listed.used_since,
             .boot_id = boot,
             .binding = vfio::binding_of(host_, gpu.address),
@@ -201,58 +243,48 @@ void NodeKeeper::look_at_sanitizing() {
     // The kubelet may allocate a device for as long as it has read that it is Healthy.
     const bool may_be_allocated = plugin_serves && (!listing || listed.may_be_allocated);
     if (history.status.state == api::SanitizeState::sanitizing && !may_be_allocated)
-      waiting[gpu.iommu_group].push_back(gpu.address);
+      due.by_group[gpu.iommu_group].push_back(gpu.address);
   }
-  for (GpuHistory& gpu : next.gpus) {
-    const auto there =
-        std::ranges::find(published->accelerators, gpu.address, &api::AcceleratorStatus::address);
-    const bool is_followed = next.policy != policy::Sanitize::off && there != published->accelerators.end() &&
-                             is_sanitized(*there);
-    if (gpu.status.state == api::SanitizeState::sanitizing && !is_followed)
+
+  // A failure of a GPU for claims counts on, since only a claim binds it.
+  for (GpuHistory& gpu : histories.gpus) {
+    const auto there = std::ranges::find(gpus, gpu.address, &api::AcceleratorStatus::address);
+    const bool is_there = there != gpus.end();
+    const bool waits = gpu.status.state == api::SanitizeState::sanitizing ||
+                       (gpu.status.state == api::SanitizeState::failed && is_there &&
+                        there->allocation != api::Allocation::dra);
+    if (waits && !(is_there && is_followed(*there)))
       gpu.enter(api::SanitizeState::in_use,
                 "hostd does not follow it: it has left vfio-pci, or the policy is off", now);
   }
-  if (next != *before) {
-    if (const auto stored = store_gpu_histories(host_, next); !stored) {
-      spdlog::error("{}", stored.error().message);
-      memory.again = settings_.now() + kUnknownUserPause;
-      return;
-    }
-    for (const GpuHistory& gpu : next.gpus) log_change(gpu, before->find(gpu.address));
-    memory.again = settings_.now() + kNewsPause;  // the next scan judges with the new state
-  }
-  if (request || host_.exists(kSanitizeRequestFile)) (void)host_.remove_file(kSanitizeRequestFile);
-  remember(next, memory);
-  if (auto written = status_.publish_again(*published); !written)
-    spdlog::error("{}", written.error().message);
-  start_sanitizing(waiting, wrong_modes);
-  if (sanitize_runs_->any_ended()) look_at_sanitizing();
+  return due;
 }
 
-void NodeKeeper::start_sanitizing(const GpusByGroup& waiting, const std::set<vfio::PciAddress>& wrong_modes) {
-  if (waiting.empty() || memory_.sanitize.changes_mode) return;
+void NodeKeeper::start_runs(const DueGpus& due) {
+  if (due.by_group.empty() || memory_.sanitize.changes_mode) return;
   const auto context = make_context_(uses_);
   if (!context || context->rebind_context.writer == nullptr) return;
   const auto start = [&](const std::vector<vfio::PciAddress>& gpus, std::optional<vfio::WantedMode> mode) {
-    std::vector<vfio::PciAddress> due;
+    std::vector<vfio::PciAddress> begun;
     for (const vfio::PciAddress& gpu : gpus)
-      if (wrong_modes.contains(gpu) == mode.has_value() && sanitize_runs_->begin(gpu)) due.push_back(gpu);
-    if (due.empty()) return;
+      if (due.wrong_modes.contains(gpu) == mode.has_value() && sanitize_runs_->begin(gpu))
+        begun.push_back(gpu);
+    if (begun.empty()) return;
     settings_.beside([runs = sanitize_runs_, &host = host_, sanitize = settings_.sanitize,
                       set_mode = settings_.set_mode, writer = context->rebind_context.writer, mode,
-                      due = std::move(due)] {
-      for (const vfio::PciAddress& gpu : due)
+                      begun = std::move(begun)] {
+      for (const vfio::PciAddress& gpu : begun)
         runs->end(gpu, mode ? run_with_mode(set_mode, sanitize, *writer, host, gpu, *mode)
                             : run_sanitizer(sanitize, *writer, host, gpu));
     });
   };
-  for (const auto& [group, gpus] : waiting) start(gpus, std::nullopt);
+  for (const auto& [group, gpus] : due.by_group) start(gpus, std::nullopt);
 
   // A change of a mode has the registers and the node's lock to itself, so it runs alone.
-  for (const auto& [group, gpus] : waiting) {
+  for (const auto& [group, gpus] : due.by_group) {
     for (const vfio::PciAddress& gpu : gpus) {
       if (sanitize_runs_->any()) return;
-      if (!wrong_modes.contains(gpu)) continue;
+      if (!due.wrong_modes.contains(gpu)) continue;
       memory_.sanitize.changes_mode = true;
       start({gpu}, memory_.sanitize.mode);
     }

@@ -88,7 +88,11 @@ std::optional<api::SanitizeStatus> StatusFile::sanitize_status(const api::Accele
   if (memory.policy.value_or(policy::Sanitize::off) == policy::Sanitize::off || !is_sanitized(gpu))
     return std::nullopt;
   const auto known = memory.gpus.find(gpu.address);
-  if (known == memory.gpus.end()) return api::SanitizeStatus{.state = api::SanitizeState::sanitizing};
+  if (known == memory.gpus.end()) {
+    if (memory.fault.empty()) return api::SanitizeStatus{.state = api::SanitizeState::sanitizing};
+    if (memory.policy != policy::Sanitize::required) return std::nullopt;
+    return api::SanitizeStatus{.state = api::SanitizeState::failed, .detail = memory.fault};
+  }
   api::SanitizeStatus out = known->second.status;
   if (out.state != api::SanitizeState::in_use &&
       !known->second.knows(boot_id(host_).value_or(""), vfio::binding_of(host_, gpu.address)))

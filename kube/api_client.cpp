@@ -212,11 +212,6 @@ void ApiClient::finish(Call call, Result<ApiReply> reply, std::optional<std::chr
   exchange->done(call, std::move(reply), retry_after);
 }
 
-ApiClient::Call ApiClient::get(const ObjectRef& object, Done done) {
-  const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
-  return begin(path_of(object), {.asked = asked, .done = on_object(asked, std::move(done))});
-}
-
 ApiClient::Call ApiClient::get(const ObjectRef& object, Done done, const FieldChoice& fields) {
   const Asked asked{.verb = "get", .kind = object.kind, .object = object.text()};
   return begin(path_of(object), {.asked = asked,
@@ -243,10 +238,10 @@ ApiClient::Call ApiClient::replace(const ObjectRef& object, const json& content,
                                                .done = on_object(asked, std::move(done))});
 }
 
-ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Force force, Done done) {
+ApiClient::Call ApiClient::apply(const ObjectRef& object, json content, Done done) {
   const Asked asked{.verb = "patch", .kind = object.kind, .object = object.text()};
   auto path = with_manager(path_of(object));
-  if (path && force == Force::yes) *path += "&force=true";
+  if (path) *path += "&force=true";
   content["apiVersion"] = object.kind.api_version;
   content["kind"] = object.kind.kind;
   content["metadata"]["name"] = object.name;
@@ -268,9 +263,9 @@ ApiClient::Call ApiClient::create(ApiKind kind, std::string_view space, const js
 }
 
 ApiClient::Call ApiClient::remove(const ObjectRef& object, std::string_view uid,
-                                  std::function<void(Result<>)> done, Dependents dependents) {
+                                  std::function<void(Result<>)> done, bool dependents_first) {
   json options = preconditions(uid);
-  if (dependents == Dependents::first) options["propagationPolicy"] = "Foreground";
+  if (dependents_first) options["propagationPolicy"] = "Foreground";
   const Asked asked{.verb = "delete", .kind = object.kind, .object = object.text()};
   auto answered = [done = std::move(done)](Call, Result<ApiReply> reply, auto) {
     const bool gone = reply.has_value() || reply.error().code == ApiErrc::not_found ||
@@ -370,11 +365,10 @@ ApiClient::Exchange ApiClient::eviction(const ObjectRef& pod, std::string_view u
       return go_on(call, std::move(in_other_words), {});
     }
     if (error.code == ApiErrc::not_found || is_another_of_the_name(error))
-      return done(Eviction{.outcome = Eviction::Outcome::gone});
+      return done(Eviction{.gone = true});
     // Any other conflict: the pod was written meanwhile, and still exists.
     if (error.code == ApiErrc::too_many_requests || error.code == ApiErrc::conflict)
-      return done(
-          Eviction{.outcome = Eviction::Outcome::not_now, .why = error.message, .retry_after = retry_after});
+      return done(Eviction{.why = error.message, .retry_after = retry_after});
     // The server knows neither version, or a policy refuses the request: the first answer says why.
     done(fail(error.code == ApiErrc::invalid && first ? *first : error));
   };

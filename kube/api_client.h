@@ -51,15 +51,12 @@ class CountedTransport final : public ApiTransport {
   const std::shared_ptr<RequestCounts> counts_ = std::make_shared<RequestCounts>();
 };
 
-/// The outcome of an eviction. `begun` does not say when the pod is gone.
+/// The server's answer to an eviction. With neither `gone` nor `why` it has begun, which does not say when
+/// the pod is gone.
 struct Eviction {
-  enum class Outcome {
-    begun,
-    gone,     ///< the pod does not exist any more
-    not_now,  ///< a disruption budget or a webhook is against it; it may be tried again
-  };
-  Outcome outcome = Outcome::begun;
-  std::string why = {};  ///< the server's message for `not_now`
+  bool gone = false;  ///< the pod does not exist any more
+  /// The server's message if a disruption budget or a webhook is against it now; it may be tried again.
+  std::string why = {};
   std::optional<std::chrono::seconds> retry_after = {};
 };
 
@@ -92,12 +89,10 @@ class ApiClient : Pinned {
             std::optional<std::chrono::milliseconds> patience = {});
   ~ApiClient();
 
-  Call get(const ObjectRef& object, Done done);
   /// Gets only these fields, so that the object's size does not matter.
   Call get(const ObjectRef& object, Done done, const FieldChoice& fields);
-  /// Gets the List object: its `items`, as of its `metadata.resourceVersion`.
-  Call list(const Selection& selection, Done done) { return list(selection, {}, std::move(done)); }
-  /// Gets a part of the list; paged_list.h gets the whole in parts.
+  /// Gets the List object: its `items`, as of its `metadata.resourceVersion`. paged_list.h gets a list in
+  /// parts.
   Call list(const Selection& selection, const ListRange& range, Done done);
 
   /// Patches the object in any state: the last patch wins, and a patch that was slow on its way may be the
@@ -114,10 +109,9 @@ class ApiClient : Pinned {
   /// lost.
   Call replace(const ObjectRef& object, const nlohmann::json& content, Done done);
 
-  enum class Force { no, yes };
   /// Server-side apply: `content` is all that Ferry wants of the object, which is created if it does not
-  /// exist. ApiErrc::conflict: a field belongs to another manager, and Force::yes is not given.
-  Call apply(const ObjectRef& object, nlohmann::json content, Force force, Done done);
+  /// exist. Overrides other field managers.
+  Call apply(const ObjectRef& object, nlohmann::json content, Done done);
 
   /// ApiErrc::already_exists may come of our own first try, whose answer was lost. An object whose name the
   /// server makes up (generateName) is not sent twice.
@@ -126,12 +120,11 @@ class ApiClient : Pinned {
   /// Evicts the pod with this `uid`, never a later pod of its name.
   Call evict(const ObjectRef& pod, std::string_view uid, std::function<void(Result<Eviction>)> done);
 
-  /// The object's dependents are deleted after it, or before it, so that it is there until they are gone.
-  enum class Dependents { after, first };
   /// Success also if the object is gone already. Without a `uid` the request is not repeated after silence:
-  /// the name may be another object's by then.
+  /// the name may be another object's by then. `dependents_first`: the object is there until its dependents
+  /// are gone, which are otherwise deleted after it.
   Call remove(const ObjectRef& object, std::string_view uid, std::function<void(Result<>)> done,
-              Dependents dependents = Dependents::after);
+              bool dependents_first = false);
 
   /// The call's function does not run. A request that has been sent may still take effect.
   void cancel(Call call);

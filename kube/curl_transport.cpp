@@ -134,14 +134,6 @@ class CurlPool : public std::enable_shared_from_this<CurlPool>, Pinned {
   std::vector<EventLoop::Job> waiting_;
 };
 
-/// The credentials of a ClusterAccess at the moment of a request.
-struct CurlCredentials {
-  std::string authorities;  ///< PEM; empty: the system's
-  std::string certificate;
-  std::string key;
-  std::string token;
-};
-
 /// A request, and its answer so far.
 class CurlExchange : Pinned {
  public:
@@ -153,8 +145,8 @@ class CurlExchange : Pinned {
     if (pool_ != nullptr) pool_->remove(curl_.handle());
   }
 
-  /// Sets libcurl's options. Errc::failed: the request is invalid.
-  Result<> prepare(const ClusterAccess& access, const CurlCredentials& credentials) {
+  /// Sets libcurl's options. `access`: see CurlTransport::access_now(). Errc::failed: the request is invalid.
+  Result<> prepare(const ClusterAccess& access) {
     server_ = access.server.text();
     // Refuses requests that could lead to another server or add a header.
     const bool is_path = request_.path.starts_with('/') &&
@@ -193,7 +185,7 @@ class CurlExchange : Pinned {
     curl_.set(CURLOPT_PRIVATE, this);
     curl_.receive(*this);
 
-    set_credentials(access, credentials);
+    set_credentials(access);
     // A compressed stream would arrive when the compressor flushes it.
     const bool is_a_stream = listener_.received && request_.deadline == milliseconds(0);
     if (access.compressed && !is_a_stream) curl_.set(CURLOPT_ACCEPT_ENCODING, "gzip");
@@ -287,23 +279,23 @@ class CurlExchange : Pinned {
 
  private:
   // Credentials are bytes: libcurl reuses a connection only for a request with the same ones.
-  void set_credentials(const ClusterAccess& access, const CurlCredentials& credentials) {
-    curl_.trust(credentials.authorities);
+  void set_credentials(const ClusterAccess& access) {
+    curl_.trust(access.authorities.text);
     // Only the same authorities sign for a proxy with https://, as in Go's clients.
-    if (!credentials.authorities.empty()) {
-      const curl_blob authorities = curl_blob_of(credentials.authorities);
+    if (!access.authorities.text.empty()) {
+      const curl_blob authorities = curl_blob_of(access.authorities.text);
       curl_.set(CURLOPT_PROXY_CAINFO_BLOB, &authorities);
       curl_.set(CURLOPT_PROXY_CAPATH, nullptr);
     }
-    if (!credentials.certificate.empty()) {
-      const curl_blob certificate = curl_blob_of(credentials.certificate);
-      const curl_blob key = curl_blob_of(credentials.key);
+    if (!access.certificate.text.empty()) {
+      const curl_blob certificate = curl_blob_of(access.certificate.text);
+      const curl_blob key = curl_blob_of(access.key.text);
       curl_.set(CURLOPT_SSLCERT_BLOB, &certificate);
       curl_.set(CURLOPT_SSLKEY_BLOB, &key);
       curl_.set(CURLOPT_KEYPASSWD, "");  // an encrypted key is an error, not a prompt
     }
-    if (!credentials.token.empty())
-      curl_.add_header("Authorization: Bearer " + credentials.token);
+    if (!access.token.text.empty())
+      curl_.add_header("Authorization: Bearer " + access.token.text);
     else
       curl_.sign_in(access.username, access.password);
   }
@@ -340,28 +332,24 @@ CurlTransport::~CurlTransport() {
   for (const auto& [call, exchange] : calls_) loop_.cancel(exchange->watchdog);
 }
 
-Result<CurlCredentials> CurlTransport::credentials() {
-  CurlCredentials now;
+/// The access, with the present content of each credential as its text.
+Result<ClusterAccess> CurlTransport::access_now() {
+  ClusterAccess now = access_;
   for (const auto& [reader, into] :
        {std::pair{&authorities_, &now.authorities}, std::pair{&certificate_, &now.certificate},
         std::pair{&key_, &now.key}, std::pair{&token_, &now.token}}) {
     const auto text = reader->now();
-    if (!text) return fail(text.error());
-    *into = **text;
+    if (!text) return fail(Error(text.error()).during(access_.server.text()));
+    into->text = **text;
   }
   if (access_.token.empty()) return now;
-  auto token = token_of(now.token);
-  if (!token)
-    return fail(
-        std::move(token).error().during(access_.token.file.empty() ? "token" : access_.token.file.string()));
-  now.token = std::move(*token);
+  auto token = token_of(now.token.text);
+  if (!token) {
+    auto error = std::move(token).error().during(now.token.file.empty() ? "token" : now.token.file.string());
+    return fail(std::move(error).during(access_.server.text()));
+  }
+  now.token.text = std::move(*token);
   return now;
-}
-
-Result<> CurlTransport::prepare(CurlExchange& exchange) {
-  const auto now = credentials();
-  if (!now) return fail(Error(now.error()).during(access_.server.text()));
-  return exchange.prepare(access_, *now);
 }
 
 std::shared_ptr<CurlPool> CurlTransport::pool() {
@@ -380,7 +368,8 @@ ApiTransport::Call CurlTransport::send(ApiRequest request, ApiListener listener)
   const Call call = ++last_call_;
   auto& exchange =
       *(calls_[call] = std::make_unique<CurlExchange>(call, std::move(request), std::move(listener)));
-  if (const auto ready = prepare(exchange); !ready) {
+  const auto access = access_now();
+  if (const auto ready = access ? exchange.prepare(*access) : Result<>(fail(access.error())); !ready) {
     exchange.watchdog = loop_.at(EventLoop::Clock::now(), [this, call, error = ready.error()] {
       end(call, [&](CurlExchange&) { return fail(Error(error)); });
     });

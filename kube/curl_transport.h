@@ -15,7 +15,6 @@ namespace ferry::kube {
 
 class CurlExchange;
 class CurlPool;
-struct CurlCredentials;
 
 /// The real transport to an API server: TLS by libcurl, in the loop's thread, with all requests on one
 /// connection if the server speaks HTTP/2. A redirect is an answer and is not followed; only the server gets
@@ -40,8 +39,7 @@ class CurlTransport final : public ApiTransport {
  private:
   using Exchange = std::unique_ptr<CurlExchange>;
 
-  Result<CurlCredentials> credentials();
-  Result<> prepare(CurlExchange& exchange);
+  Result<ClusterAccess> access_now();
   std::shared_ptr<CurlPool> pool();
   void begin(Call call);
   void watch_over(CurlExchange& exchange);

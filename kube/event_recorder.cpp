@@ -27,10 +27,6 @@ constexpr std::chrono::duration<double> kPerToken{30};
 // Different events of a type within ten minutes: many more than can be written.
 constexpr std::size_t kMostRemembered = 100;
 
-std::string cut(std::string_view text) {
-  return std::string(beginning_of(text, EventRecorder::kLongestMessage));
-}
-
 // metav1.Time has whole seconds.
 std::string text_of(std::chrono::system_clock::time_point time) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(time)));
@@ -66,31 +62,28 @@ EventRecorder::EventRecorder(ApiClient& client, Timers& timers, Random random, W
       warnings_(normals_) {}
 
 EventRecorder::~EventRecorder() {
-  for (const Budget* rollout : {&normals_, &warnings_}) timers_.cancel(rollout->token);
+  for (const Budget* budget : {&normals_, &warnings_}) timers_.cancel(budget->token);
   for (const auto& [key, recorded] : recorded_)
     if (const auto call = recorded->call) client_.cancel(*call);
 }
 
 void EventRecorder::record(Type type, std::string_view reason, std::string_view message) {
   // The kubelet names a node's events by its name in place of its UID, and kubectl looks for both.
-  add({.reason = std::string(reason), .message = cut(message)}, {.object = node_ref(node_), .uid = node_},
-      type);
+  record({.object = node_ref(node_), .uid = node_}, type, reason, message);
 }
 
 void EventRecorder::record(const EventSubject& subject, Type type, std::string_view reason,
                            std::string_view message) {
-  add({.space = subject.object.space,
-       .uid = subject.uid,
-       .reason = std::string(reason),
-       .message = cut(message)},
-      subject, type);
-}
-
-void EventRecorder::add(Key key, const EventSubject& subject, Type type) {
   forget_old();
+  Key key{.space = subject.object.space,
+          .uid = subject.uid,
+          .reason = std::string(reason),
+          .message = std::string(beginning_of(message, kLongestMessage))};
   auto found = recorded_.find(key);
   if (found == recorded_.end()) {
-    if (remembered(type) >= kMostRemembered) return;
+    const auto remembered =
+        std::ranges::count_if(recorded_, [&](const auto& entry) { return entry.second->type == type; });
+    if (static_cast<std::size_t>(remembered) >= kMostRemembered) return;
     found = recorded_
                 .emplace(std::move(key), std::make_unique<Recorded>(Recorded{
                                              .subject = subject, .type = type, .first = wall_clock_()}))
@@ -110,24 +103,19 @@ void EventRecorder::forget_old() {
   });
 }
 
-std::size_t EventRecorder::remembered(Type type) const {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(recorded_, [&](const auto& entry) { return entry.second->type == type; }));
-}
-
-bool EventRecorder::may_write(Budget& rollout) {
+bool EventRecorder::may_write(Budget& budget) {
   const auto now = timers_.now();
-  rollout.tokens = std::min(kBurst, rollout.tokens + (now - rollout.at) / kPerToken);
-  rollout.at = now;
-  if (rollout.tokens < 1) return false;
-  rollout.tokens -= 1;
+  budget.tokens = std::min(kBurst, budget.tokens + (now - budget.at) / kPerToken);
+  budget.at = now;
+  if (budget.tokens < 1) return false;
+  budget.tokens -= 1;
   return true;
 }
 
 void EventRecorder::write(const Key& key) {
   auto& recorded = *recorded_.at(key);
   if (recorded.call || recorded.written == recorded.count) return;
-  if (!may_write(rollout(recorded.type))) {
+  if (!may_write(budget(recorded.type))) {
     if (recorded.waits == 0) recorded.waits = ++last_number_;
     return wait_for_token(recorded.type);
   }
@@ -140,12 +128,12 @@ void EventRecorder::write(const Key& key) {
 }
 
 void EventRecorder::wait_for_token(Type type) {
-  Budget& of_type = rollout(type);
+  Budget& of_type = budget(type);
   if (std::exchange(of_type.waits, true)) return;
   const auto missing =
       std::chrono::duration_cast<std::chrono::milliseconds>((1 - of_type.tokens) * kPerToken);
   of_type.token = timers_.at(of_type.at + missing + std::chrono::milliseconds(1), [this, type] {
-    rollout(type).waits = false;
+    budget(type).waits = false;
     write_waiting(type);
   });
 }
@@ -157,7 +145,7 @@ void EventRecorder::write_waiting(Type type) {
     if (recorded->type == type && recorded->waits > 0) waiting.emplace(recorded->waits, key);
   for (const auto& [number, key] : waiting) {
     write(key);
-    if (rollout(type).waits) return;
+    if (budget(type).waits) return;
   }
 }
 

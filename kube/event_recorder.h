@@ -64,17 +64,15 @@ class EventRecorder : Pinned {
     Timers::Timer token = {};
   };
   struct Key {
-    std::string space = {};  ///< of the object; empty for the node
-    std::string uid = {};    ///< of the object; empty for the node
+    std::string space;  ///< of the object, as `uid`
+    std::string uid;
     std::string reason;
     std::string message;
     auto operator<=>(const Key&) const = default;
   };
 
-  Budget& rollout(Type type) { return type == Type::warning ? warnings_ : normals_; }
-  void add(Key key, const EventSubject& subject, Type type);
-  std::size_t remembered(Type type) const;
-  bool may_write(Budget& rollout);
+  Budget& budget(Type type) { return type == Type::warning ? warnings_ : normals_; }
+  bool may_write(Budget& budget);
   void forget_old();
   void write(const Key& key);
   void wait_for_token(Type type);

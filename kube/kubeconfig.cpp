@@ -43,19 +43,14 @@ Result<> store(Result<Value> value, Value& into) {
   return {};
 }
 
-/// A file whose texts are secrets: its values are never shown.
-struct File {
-  const ConfigText* source;
-  ConfigReader reader;
-  ConfigNode root;
-};
-
-/// A map in a file. Without a map: an entry without content.
+/// A map in a file whose texts are secrets: its values are never shown. Without a map: an entry without
+/// content.
 struct Part {
-  const File* file = nullptr;
+  const ConfigText* source = nullptr;
   const ConfigNode* at = nullptr;  ///< the map, or the node in its place
-  std::string path;
+  std::string path = {};
 
+  ConfigReader reader() const { return ConfigReader(*source); }
   std::string key(std::string_view name) const {
     return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
   }
@@ -66,12 +61,12 @@ struct Part {
   }
   tl::unexpected<Error> refuse(const ConfigNode& node, std::string_view name, const std::string& what,
                                std::string hint = {}) const {
-    return file->reader.refuse(node, key(name), what, std::move(hint));
+    return reader().refuse(node, key(name), what, std::move(hint));
   }
   Result<> check_keys(const std::vector<std::string>& known) const {
     if (at->kind == Kind::null) return {};
-    if (at->kind != Kind::map) return file->reader.refuse(*at, path, "expected a map, found " + sort_of(*at));
-    return file->reader.check_keys(*at, path, known);
+    if (at->kind != Kind::map) return reader().refuse(*at, path, "expected a map, found " + sort_of(*at));
+    return reader().check_keys(*at, path, known);
   }
   Result<std::string> text(std::string_view name) const {
     const ConfigNode* node = find(name);
@@ -82,7 +77,7 @@ struct Part {
   }
   Result<bool> flag(std::string_view name) const {
     const ConfigNode* node = find(name);
-    return node == nullptr ? Result<bool>(false) : file->reader.read_flag(*node, key(name));
+    return node == nullptr ? Result<bool>(false) : reader().read_flag(*node, key(name));
   }
   /// The PEM text in place, or else the file, whose path is relative to the kubeconfig.
   Result<Credential> pem(const std::string& name) const {
@@ -102,57 +97,43 @@ struct Part {
     const auto relative = text(name);
     if (!relative) return fail(relative.error());
     if (relative->empty()) return Credential{};
-    return Credential{.text = {},
-                      .file = std::filesystem::path(file->source->file).parent_path() / *relative};
+    return Credential{.text = {}, .file = std::filesystem::path(source->file).parent_path() / *relative};
   }
 
+  /// Without a scalar's text, which may be a secret.
   static std::string sort_of(const ConfigNode& node) {
-    switch (node.kind) {
-      case Kind::null:
-        return "nothing";
-      case Kind::scalar:
-        return node.is_string() ? "a string" : "a number, a boolean or a date";
-      case Kind::list:
-        return "a list";
-      case Kind::map:
-        return "a map";
-    }
-    return {};
+    if (node.kind != Kind::scalar) return node.described();
+    return node.is_string() ? "a string" : "a number, a boolean or a date";
   }
 };
 
-Result<File> read_file(const ConfigText& source) {
-  auto root = parse_config(source);
-  if (!root) return fail(std::move(root).error());
-  File file{.source = &source, .reader = ConfigReader(source), .root = std::move(*root)};
-  const Part top{.file = &file, .at = &file.root, .path = {}};
+Result<> check_file(const Part& top) {
   if (auto known = top.check_keys({"apiVersion", "kind", "preferences", "clusters", "users", "contexts",
                                    "current-context", "extensions"});
       !known)
-    return fail(std::move(known).error());
+    return known;
   for (const auto& [name, desired] : {std::pair{"apiVersion", "v1"}, std::pair{"kind", "Config"}}) {
     const ConfigNode* node = top.find(name);
     if (node != nullptr && (node->kind != Kind::scalar || node->text != desired))
       return top.refuse(*node, name, fmt::format("expected {}, found {}", desired, node->described()));
   }
-  return file;
+  return {};
 }
 
 /// The only entry of that name in a list of a file. `asked` is the node in `by` that names the entry;
 /// nullptr: the command line does.
-Result<Part> entry_of(const File& file, const std::string& list, const char* inner, const std::string& name,
+Result<Part> entry_of(const Part& top, const std::string& list, const char* inner, const std::string& name,
                       const Part& by, const ConfigNode* asked) {
-  const Part top{.file = &file, .at = &file.root, .path = {}};
   const ConfigNode* items = top.find(list);
   if (items != nullptr && items->kind != Kind::list)
     return top.refuse(*items, list, "expected a list, found " + Part::sort_of(*items));
   std::optional<Part> found;
   std::vector<std::string> names;
   for (std::size_t i = 0; items != nullptr && i < items->items.size(); ++i) {
-    const Part entry{.file = &file, .at = &items->items[i], .path = fmt::format("{}[{}]", list, i)};
+    const Part entry{.source = top.source, .at = &items->items[i], .path = fmt::format("{}[{}]", list, i)};
     const ConfigNode* called = entry.find("name");
     if (called == nullptr || !called->is_string())
-      return file.reader.refuse(*entry.at, entry.path, "expected a map with a name that is a string");
+      return top.reader().refuse(*entry.at, entry.path, "expected a map with a name that is a string");
     names.push_back(called->text);
     if (called->text != name) continue;
     if (found)
@@ -160,15 +141,16 @@ Result<Part> entry_of(const File& file, const std::string& list, const char* inn
     if (auto known = entry.check_keys({"name", inner}); !known) return fail(std::move(known).error());
     const ConfigMember* content = entry.at->find(inner);
     if (content == nullptr) return entry.refuse(*called, inner, "the key is missing");
-    found = Part{.file = &file, .at = &content->value, .path = fmt::format("{}[{}].{}", list, i, inner)};
+    found =
+        Part{.source = top.source, .at = &content->value, .path = fmt::format("{}[{}].{}", list, i, inner)};
   }
   if (found) return *found;
 
   const std::string what = fmt::format("there is no {} '{}'{}", inner, name, did_you_mean(name, names));
   std::string hint = names.empty() ? "" : fmt::format("there are: {}", fmt::join(names, ", "));
   if (asked != nullptr)
-    return file.reader.refuse(*asked, asked == by.at ? by.path : by.key(inner), what, std::move(hint));
-  return fail(Errc::invalid_config, fmt::format("{}: {}", file.source->file, what), std::move(hint));
+    return top.reader().refuse(*asked, asked == by.at ? by.path : by.key(inner), what, std::move(hint));
+  return fail(Errc::invalid_config, fmt::format("{}: {}", top.source->file, what), std::move(hint));
 }
 
 Result<> read_cluster(const Part& cluster, const Environment& environment, ClusterAccess& into) {
@@ -260,9 +242,11 @@ Result<> read_user(const Part& user, ClusterAccess& into) {
 
 Result<ClusterAccess> access_from_kubeconfig(const ConfigText& source, const std::string& context,
                                              const Environment& environment) {
-  const auto file = read_file(source);
-  if (!file) return fail(file.error());
-  const Part top{.file = &*file, .at = &file->root, .path = {}};
+  const auto root = parse_config(source);
+  if (!root) return fail(root.error());
+  const Part top{.source = &source, .at = &*root};
+  if (auto good = check_file(top); !good) return fail(std::move(good).error());
+
   const auto current = top.text("current-context");
   if (!current) return fail(current.error());
   const std::string& name = context.empty() ? *current : context;
@@ -270,8 +254,8 @@ Result<ClusterAccess> access_from_kubeconfig(const ConfigText& source, const std
     return fail(Errc::invalid_config, source.file + ": no context is chosen: there is no current-context",
                 "choose one of its contexts");
   const ConfigNode* const asked = context.empty() ? top.find("current-context") : nullptr;
-  const Part by{.file = &*file, .at = asked == nullptr ? top.at : asked, .path = "current-context"};
-  const auto chosen = entry_of(*file, "contexts", "context", name, by, asked);
+  const Part by{.source = &source, .at = asked == nullptr ? top.at : asked, .path = "current-context"};
+  const auto chosen = entry_of(top, "contexts", "context", name, by, asked);
   if (!chosen) return fail(chosen.error());
   if (auto known = chosen->check_keys({"cluster", "user", "namespace", "extensions"}); !known)
     return fail(std::move(known).error());
@@ -280,15 +264,14 @@ Result<ClusterAccess> access_from_kubeconfig(const ConfigText& source, const std
   const auto cluster_name = chosen->text("cluster");
   if (!cluster_name) return fail(cluster_name.error());
   if (cluster_name->empty()) return chosen->refuse(*chosen->at, "cluster", "the key is missing");
-  const auto cluster =
-      entry_of(*file, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
+  const auto cluster = entry_of(top, "clusters", "cluster", *cluster_name, *chosen, chosen->find("cluster"));
   if (!cluster) return fail(cluster.error());
   if (auto read = read_cluster(*cluster, environment, out); !read) return fail(std::move(read).error());
 
   const auto user_name = chosen->text("user");
   if (!user_name) return fail(user_name.error());
   if (!user_name->empty()) {
-    const auto user = entry_of(*file, "users", "user", *user_name, *chosen, chosen->find("user"));
+    const auto user = entry_of(top, "users", "user", *user_name, *chosen, chosen->find("user"));
     if (!user) return fail(user.error());
     if (auto read = read_user(*user, out); !read) return fail(std::move(read).error());
   }

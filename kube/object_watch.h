@@ -2,12 +2,15 @@
 // The objects of one kind as the API server has them, kept up to date by a watch.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -99,18 +102,71 @@ class ObjectWatch : Pinned {
   /// Errc::usage: the selection has a name that no object can have.
   Result<> begin();
 
-  const Objects& objects() const;
+  const Objects& objects() const { return objects_; }
   /// False: objects() has never been the server's state; it is empty and says nothing.
-  bool listed() const;
+  bool listed() const { return listed_; }
   /// The resourceVersion up to which objects() is complete; empty: nothing has been listed. It may rise
   /// without a call of Listener::changed.
-  const std::string& version() const;
-  /// True: the reported trouble is that of a watch, and the list before that watch succeeded.
-  bool only_watch_fails() const;
+  const std::string& version() const { return version_; }
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  enum class Request { list, watch };
+
+  Asked asked(std::string_view verb) const;
+  void list();
+  void list_page();
+  void page_ended(Result<ApiReply> reply);
+  void list_ended();
+  Result<> read_page();
+  /// Bytes of the next page. What `take` leaves out of a page makes room again.
+  std::size_t room_of_page() const { return kept_.take ? kept_.most : kept_.most - size_so_far_; }
+  Error too_large(std::string_view verb) const;
+  void cancel();
+  nlohmann::json kept(nlohmann::json object) const;
+  void watch();
+  void received(std::string_view bytes);
+  Result<> take_line(const std::string& line, bool& changed);
+  Result<> take(WatchEvent event, bool& changed);
+  void watch_ended(Result<ApiReply> reply);
+  void refused(const Error& error, std::optional<std::chrono::seconds> retry_after);
+  void failed(Request which, const Error& error, std::optional<std::chrono::seconds> retry_after,
+              bool answered = false);
+  void works();
+  void is_well();
+  void later(Backoff::Pause pause, void (ObjectWatch::*job)());
+
+  ApiTransport& transport_;
+  Timers& timers_;
+  const Random random_;
+  const Selection selection_;
+  const Listener listener_;
+  const Kept kept_;
+  std::string path_;
+
+  Objects objects_;
+  std::size_t size_ = 0;  ///< objects_ as JSON, in bytes
+  bool listed_ = false;
+  std::string version_;  ///< objects_ is complete up to this version
+
+  // State of the list in progress.
+  Objects listed_so_far_;
+  std::size_t size_so_far_ = 0;
+  std::string list_version_;
+  std::string after_;         ///< where the next page continues; empty: the first page
+  unsigned list_rounds_ = 0;  ///< restarts in a row, since its continuation was forgotten
+
+  std::optional<ApiTransport::Call> open_;
+  std::unique_ptr<FieldFilter> filter_;  ///< the open request's
+  OwnedTimer timer_;
+  Backoff backoff_;
+  std::optional<std::error_code> trouble_;  ///< the reported error
+  std::optional<Request> failed_;           ///< the last that failed since all was well
+  Timers::Clock::time_point listed_at_;     ///< time of the last complete list
+  bool expired_ = false;                    ///< a 410 since the last watch that worked
+
+  // State of the open watch.
+  bool moved_ = false;  ///< an event has come
+  Timers::Clock::time_point began_;
 };
 
 }  // namespace ferry::kube

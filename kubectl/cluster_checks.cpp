@@ -200,7 +200,7 @@ Check gpus_offered(const ClusterNode& node, bool by_slices) {
 
 /// The node's resources that are in both lists, as for a vGPU type that is mediated on some nodes only.
 std::vector<std::string> listed_twice(const ClusterNode& node, const json& kubevirt) {
-  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  const json& permitted = permitted_devices(kubevirt);
   const auto lists = [&](const char* list, const std::string& name) {
     return std::ranges::any_of(items_field(permitted, list),
                                [&](const json& entry) { return text_field(entry, "resourceName") == name; });
@@ -341,7 +341,7 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const std::optional<std::vector<json>>& kubevirts,
                                   const Result<std::vector<json>>& slices,
                                   const Result<std::vector<json>>& classes) {
-  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  const ClusterGpus cluster = cluster_gpus(objects);
   std::vector<Check> out;
   for (const ClusterNode& node : cluster.nodes) {
     out.push_back(node_ready(node));

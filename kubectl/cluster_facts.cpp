@@ -342,14 +342,6 @@ std::vector<ClaimedDevice> devices_of_claims(const std::vector<json>& claims) {
   return out;
 }
 
-bool has_to_do_with_gpus(const ClusterNode& node) {
-  return !node.resources.empty() || !node.claims.empty() ||
-         std::ranges::any_of(node.labels, [](const auto& label) {
-           const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
-           return sign ? label.second == "true" : !label.second.empty();
-         });
-}
-
 }  // namespace
 
 bool is_gpu_resource(std::string_view resource) {
@@ -386,7 +378,7 @@ std::vector<const GpuUser*> ClusterGpus::users_of(const std::string& node,
   return out;
 }
 
-ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
+ClusterGpus cluster_gpus(const ClusterObjects& objects) {
   ClusterGpus out{.nodes = {}, .users = users_in(objects), .notes = objects.notes};
   std::map<std::string, std::map<std::string, std::string>> commands;  // by node and namespace
   for (const json& pod : objects.pods)
@@ -407,10 +399,20 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown) {
       if (device.node == node.name) node.claims.push_back(device);
     if (const auto found = commands.find(node.name); found != commands.end() && found->second.size() == 1)
       node.status_command = found->second.begin()->second;
-    if (shown == NodesShown::all || has_to_do_with_gpus(node)) out.nodes.push_back(std::move(node));
+    out.nodes.push_back(std::move(node));
   }
   std::ranges::sort(out.nodes, {}, &ClusterNode::name);
   return out;
+}
+
+void drop_nodes_without_gpus(ClusterGpus& cluster) {
+  const auto speaks = [](const auto& label) {
+    const bool sign = std::ranges::find(kGpuSigns, label.first) != kGpuSigns.end();
+    return sign ? label.second == "true" : !label.second.empty();
+  };
+  std::erase_if(cluster.nodes, [&](const ClusterNode& node) {
+    return node.resources.empty() && node.claims.empty() && std::ranges::none_of(node.labels, speaks);
+  });
 }
 
 bool asks_for_gpus(const json& pod) {

@@ -123,7 +123,7 @@ struct ClusterObjects {
 };
 
 struct ClusterGpus {
-  std::vector<ClusterNode> nodes;  ///< by name, without nodes that have nothing to do with GPUs
+  std::vector<ClusterNode> nodes;  ///< by name
   std::vector<GpuUser> users;      ///< by namespace and name; a VM that migrates has one for each pod
   std::vector<std::string> notes;
 
@@ -131,11 +131,10 @@ struct ClusterGpus {
   std::vector<const GpuUser*> users_of(const std::string& node, const std::string& resource) const;
 };
 
-enum class NodesShown {
-  with_gpus,  ///< nodes that advertise GPUs or have labels about them
-  all,
-};
-ClusterGpus cluster_gpus(const ClusterObjects& objects, NodesShown shown = NodesShown::with_gpus);
+ClusterGpus cluster_gpus(const ClusterObjects& objects);
+
+/// Drops the nodes that advertise no GPUs, have no claims of GPUs and no labels about GPUs.
+void drop_nodes_without_gpus(ClusterGpus& cluster);
 
 /// True: one of a pod's containers asks for GPUs.
 bool asks_for_gpus(const nlohmann::json& pod);

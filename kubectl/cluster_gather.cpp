@@ -23,6 +23,11 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
+namespace {
+
+/// True: support needs a label of this key. It shows a node's GPUs, drivers, handlers, desired state, machine
+/// type or zone, or a pod's owner. Other labels may have any content: clouds and installers write machine IDs
+/// and addresses into them.
 bool is_needed_label(std::string_view key) {
   constexpr std::array<std::string_view, 6> kDomains = {
       kGpuResources,        "feature.node.kubernetes.io/", "node-role.kubernetes.io/",
@@ -48,6 +53,8 @@ bool is_needed_label(std::string_view key) {
          std::ranges::find(kKeys, key) != kKeys.end();
 }
 
+/// Copies the needed labels of `object[key]` to `out[key]`, masked (masked_text.h) except names of products.
+/// The number of other labels goes to "KEY_left_out", if there are any.
 void take_labels(const json& object, const char* key, json& out) {
   std::size_t left_out = 0;
   for (const auto& [name, value] : texts_field(object, key)) {
@@ -59,8 +66,6 @@ void take_labels(const json& object, const char* key, json& out) {
   }
   if (left_out > 0) out[std::string(key) + "_left_out"] = left_out;
 }
-
-namespace {
 
 struct Log {
   kube::ObjectRef pod;
@@ -341,10 +346,6 @@ json gathered_config_map(const json& config_map) {
   return {{"metadata", identity_of(config_map)}, {"data", std::move(texts)}};
 }
 
-json gathered_lease(const json& lease) {
-  return {{"metadata", identity_of(lease)}, {"spec", json_at(lease, "spec")}};
-}
-
 json gathered_event(const json& event) {
   if (text_field(json_at(event, "involvedObject"), "kind") != "Node") return {};
   json taken =
@@ -367,7 +368,9 @@ Result<Gathered> gather_cluster(const kube::AskForPart& ask, const AskForLog& as
   take(out, ask, "config_maps", {.kind = kube::kConfigMaps, .space = space}, gathered_config_map);
   take(out, ask, "leases",
        {.kind = kube::kLeases, .space = space, .fields = {}, .labels = api::kRolloutLeaseLabel},
-       gathered_lease);
+       [](const json& lease) {
+         return json{{"metadata", identity_of(lease)}, {"spec", json_at(lease, "spec")}};
+       });
   take(out, ask, "events", {.kind = kube::kEvents, .space = "default", .fields = "involvedObject.kind=Node"},
        gathered_event);
 

@@ -48,131 +48,78 @@ Result<> check_is_read(const std::string& word, const std::string& key, bool rem
               fmt::format("Ferry reads {}; it writes its other labels itself", fmt::join(kRead, " and ")));
 }
 
-class Planner {
- public:
-  Planner(const kube::AskForPart& ask, const AssumedAgent& assumed) : ask_(ask), assumed_(assumed) {}
-
-  Result<LabelPlan> plan(const std::string& node, const agent::LabelChanges& changes) {
-    auto objects = read_cluster_node(ask_, node);
-    if (!objects) return fail(std::move(objects).error());
-    if (auto found = find_agent(objects->pods); !found) return fail(std::move(found).error());
-
-    std::vector<ConfigText> configs;
-    std::vector<Error> unreadable;
-    for (const std::string& name : agent_.config_maps) {
-      auto found = kube::list_by_parts(ask_, kube::only(kube::config_map_ref(agent_.space, name)));
-      if (!found && found.error().code != kube::ApiErrc::forbidden) return fail(std::move(found).error());
-      if (!found) {
-        unreadable.push_back(std::move(found).error());
-        continue;
-      }
-      for (const json& object : *found)
-        std::ranges::move(agent::configurations_of(object), std::back_inserter(configs));
-      if (found->empty())
-        plan_.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent_.space, name));
-    }
-
-    auto release = vfio::release_list(agent_.release);
-    if (!release) return fail(std::move(release).error());
-    const agent::DesiredDefaults defaults{.workload = agent::parse_workload(agent_.default_workload),
-                                          .policy = agent_.default_policy,
-                                          .vgpu_config = agent_.default_vgpu_config,
-                                          .release = std::move(*release)};
-
-    plan_.node = agent::node_object_of(objects->nodes.front());
-    policy::NodeObject then = plan_.node;
-    then.labels = agent::with_changes(then.labels, changes);
-    for (const auto& [key, value] : changes) {
-      const auto has = plan_.node.labels.find(key);
-      const bool same = has == plan_.node.labels.end() ? !value : value == has->second;
-      if (!same) plan_.labels.emplace(key, value);
-    }
-
-    plan_.now = agent::resolve_desired_state(plan_.node, configs, defaults, unreadable);
-    plan_.then = agent::resolve_desired_state(then, configs, defaults, unreadable);
-    for (const std::string& warning : plan_.then.warnings) plan_.notes.push_back(warning);
-    judge(then.labels, objects->pods);
-    plan_.cluster = cluster_gpus(*objects, NodesShown::all);
-    return std::move(plan_);
+/// The options of the agent on a node, by the node's own pods. Else the user's words count, then the agent of
+/// another node, then the names of the chart. `notes` gets what is not known.
+Result<agent::AgentProgramOptions> find_agent(const kube::AskForPart& ask, const std::vector<json>& on_node,
+                                              const AssumedAgent& assumed, std::vector<std::string>& notes) {
+  for (const json& pod : on_node) {
+    auto options = agent_options_in(pod);
+    if (!options) continue;
+    if (!options->config_files.empty())
+      notes.emplace_back("the agent reads configurations from files too, which are not known here");
+    return std::move(*options);
   }
 
- private:
-  /// The agent of the node's own pods. Else the user's words count, then the agent of another node, then the
-  /// names of the chart.
-  Result<> find_agent(const std::vector<json>& on_node) {
-    for (const json& pod : on_node) {
+  agent::AgentProgramOptions out;
+  out.space = "ferry";
+  out.config_maps = {"ferry-policies", "ferry-vgpu-profiles"};
+  std::string defaults = "without defaults";
+  if (assumed.space.empty() || assumed.config_maps.empty()) {
+    const auto pods =
+        kube::list_by_parts(ask, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=agent"});
+    if (!pods) return fail(pods.error());
+    for (const json& pod : *pods) {
       auto options = agent_options_in(pod);
       if (!options) continue;
-      agent_ = std::move(*options);
-      if (!agent_.config_files.empty())
-        plan_.notes.emplace_back("the agent reads configurations from files too, which are not known here");
-      return {};
-    }
-
-    agent_.space = "ferry";
-    agent_.config_maps = {"ferry-policies", "ferry-vgpu-profiles"};
-    std::string defaults = "without defaults";
-    if (assumed_.space.empty() || assumed_.config_maps.empty()) {
-      const auto pods =
-          kube::list_by_parts(ask_, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=agent"});
-      if (!pods) return fail(pods.error());
-      for (const json& pod : *pods) {
-        auto options = agent_options_in(pod);
-        if (!options) continue;
-        agent_ = std::move(*options);
-        defaults = "as the agent on node " + text_field(json_at(pod, "spec"), "nodeName");
-        break;
-      }
-    }
-    if (!assumed_.space.empty()) agent_.space = assumed_.space;
-    if (!assumed_.config_maps.empty()) agent_.config_maps = assumed_.config_maps;
-    plan_.notes.push_back(
-        fmt::format("no pod on this node runs ferry-agent: unless a service of the host does, nothing "
-                    "happens; it is assumed to read ConfigMap {} in namespace {}, {}",
-                    fmt::join(agent_.config_maps, ", "), agent_.space, defaults));
-    return {};
-  }
-
-  // Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
-  void judge(const agent::Labels& labels, const std::vector<json>& pods) {
-    std::map<std::string, json> by_name;
-    for (const json& pod : pods) by_name.emplace(full_name(pod), pod);
-    const auto owners = agent::other_owners(
-        labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent_)), .daemon_sets = {}});
-    const bool here = std::ranges::any_of(owners, &agent::OtherOwner::seen);
-    if (!owners.empty() && !here)
-      plan_.notes.push_back("where the DaemonSet of that label exists: " + agent::standby_because(owners));
-    if (here) {
-      plan_.effect = LabelPlan::Effect::standby;
-      plan_.then.reason = agent::standby_because(owners);
-      return;
-    }
-    switch (plan_.then.kind) {
-      case agent::DesiredState::Kind::policy: {
-        const bool same =
-            plan_.now.kind == agent::DesiredState::Kind::policy &&
-            agent::same_policy(plan_.now.desired_policy.policy, plan_.then.desired_policy.policy);
-        plan_.effect = same ? LabelPlan::Effect::same : LabelPlan::Effect::change;
-        return;
-      }
-      case agent::DesiredState::Kind::nothing:
-        plan_.effect = plan_.now.kind == agent::DesiredState::Kind::nothing ? LabelPlan::Effect::same
-                                                                            : LabelPlan::Effect::left_as_is;
-        return;
-      case agent::DesiredState::Kind::invalid:
-        plan_.effect = LabelPlan::Effect::invalid;
-        return;
-      case agent::DesiredState::Kind::standby:
-        plan_.effect = LabelPlan::Effect::standby;
-        return;
+      out = std::move(*options);
+      defaults = "as the agent on node " + text_field(json_at(pod, "spec"), "nodeName");
+      break;
     }
   }
+  if (!assumed.space.empty()) out.space = assumed.space;
+  if (!assumed.config_maps.empty()) out.config_maps = assumed.config_maps;
+  notes.push_back(
+      fmt::format("no pod on this node runs ferry-agent: unless a service of the host does, nothing "
+                  "happens; it is assumed to read ConfigMap {} in namespace {}, {}",
+                  fmt::join(out.config_maps, ", "), out.space, defaults));
+  return out;
+}
 
-  const kube::AskForPart& ask_;
-  const AssumedAgent& assumed_;
-  agent::AgentProgramOptions agent_;
-  LabelPlan plan_;
-};
+LabelPlan::Effect effect_of(const agent::DesiredState& now, const agent::DesiredState& then) {
+  using Effect = LabelPlan::Effect;
+  using Kind = agent::DesiredState::Kind;
+  switch (then.kind) {
+    case Kind::policy: {
+      const bool same = now.kind == Kind::policy &&
+                        agent::same_policy(now.desired_policy.policy, then.desired_policy.policy);
+      return same ? Effect::same : Effect::change;
+    }
+    case Kind::nothing:
+      return now.kind == Kind::nothing ? Effect::same : Effect::left_as_is;
+    case Kind::invalid:
+      return Effect::invalid;
+    case Kind::standby:
+      break;
+  }
+  return Effect::standby;
+}
+
+/// Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
+void judge(const agent::AgentProgramOptions& agent, const agent::Labels& labels,
+           const std::vector<json>& pods, LabelPlan& plan) {
+  std::map<std::string, json> by_name;
+  for (const json& pod : pods) by_name.emplace(full_name(pod), pod);
+  const auto owners = agent::other_owners(
+      labels, {.pods = agent::pods_of(by_name, agent::believed_by(agent)), .daemon_sets = {}});
+  if (std::ranges::any_of(owners, &agent::OtherOwner::seen)) {
+    plan.effect = LabelPlan::Effect::standby;
+    plan.then.reason = agent::standby_because(owners);
+    return;
+  }
+  if (!owners.empty())
+    plan.notes.push_back("where the DaemonSet of that label exists: " + agent::standby_because(owners));
+  plan.effect = effect_of(plan.now, plan.then);
+}
 
 std::string text_of(const policy::Policy& policy) {
   return policy::policy_text({.file = {}, .policies = {policy}});
@@ -209,13 +156,6 @@ std::string effect_text(const LabelPlan& plan) {
   return "nothing would be done, and the node's state would be failed";
 }
 
-std::vector<const GpuUser*> users_on(const LabelPlan& plan) {
-  std::vector<const GpuUser*> out;
-  for (const GpuUser& user : plan.cluster.users)
-    if (user.is_on(plan.node.name)) out.push_back(&user);
-  return out;
-}
-
 constexpr const char* kUnknown =
     "only the node knows the mode of each GPU and its other users: `ferry apply --dry-run -f FILE -c NAME` "
     "there prints the writes";
@@ -248,7 +188,47 @@ Result<agent::LabelChanges> parse_label_changes(const std::vector<std::string>& 
 
 Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string& node,
                                   const agent::LabelChanges& changes, const AssumedAgent& assumed) {
-  return Planner(ask, assumed).plan(node, changes);
+  LabelPlan plan;
+  auto objects = read_cluster_node(ask, node);
+  if (!objects) return fail(std::move(objects).error());
+  auto agent = find_agent(ask, objects->pods, assumed, plan.notes);
+  if (!agent) return fail(std::move(agent).error());
+
+  std::vector<ConfigText> configs;
+  std::vector<Error> unreadable;
+  for (const std::string& name : agent->config_maps) {
+    auto found = kube::list_by_parts(ask, kube::only(kube::config_map_ref(agent->space, name)));
+    if (!found && found.error().code != kube::ApiErrc::forbidden) return fail(std::move(found).error());
+    if (!found) {
+      unreadable.push_back(std::move(found).error());
+      continue;
+    }
+    for (const json& object : *found)
+      std::ranges::move(agent::configurations_of(object), std::back_inserter(configs));
+    if (found->empty()) plan.notes.push_back(fmt::format("there is no ConfigMap {}/{}", agent->space, name));
+  }
+  auto release = vfio::release_list(agent->release);
+  if (!release) return fail(std::move(release).error());
+  const agent::DesiredDefaults defaults{.workload = agent::parse_workload(agent->default_workload),
+                                        .policy = agent->default_policy,
+                                        .vgpu_config = agent->default_vgpu_config,
+                                        .release = std::move(*release)};
+
+  plan.node = agent::node_object_of(objects->nodes.front());
+  policy::NodeObject then = plan.node;
+  then.labels = agent::with_changes(then.labels, changes);
+  for (const auto& [key, value] : changes) {
+    const auto has = plan.node.labels.find(key);
+    const bool same = has == plan.node.labels.end() ? !value : value == has->second;
+    if (!same) plan.labels.emplace(key, value);
+  }
+  plan.now = agent::resolve_desired_state(plan.node, configs, defaults, unreadable);
+  plan.then = agent::resolve_desired_state(then, configs, defaults, unreadable);
+  for (const std::string& warning : plan.then.warnings) plan.notes.push_back(warning);
+  judge(*agent, then.labels, objects->pods, plan);
+  for (GpuUser& user : cluster_gpus(*objects).users)
+    if (user.is_on(plan.node.name)) plan.users.push_back(std::move(user));
+  return plan;
 }
 
 std::string_view text(LabelPlan::Effect effect) {
@@ -270,8 +250,8 @@ json plan_document(const LabelPlan& plan) {
                       {"then", or_null(value)}});
   }
   auto in_use = json::array();
-  for (const GpuUser* user : users_on(plan))
-    in_use.push_back({{"user", user->text()}, {"resources", user->resources}});
+  for (const GpuUser& user : plan.users)
+    in_use.push_back({{"user", user.text()}, {"resources", user.resources}});
   const bool has_policy = plan.then.kind == agent::DesiredState::Kind::policy;
   return {{"node", plan.node.name},
           {"effect", text(plan.effect)},
@@ -299,9 +279,9 @@ std::string plan_text(const LabelPlan& plan, std::optional<std::size_t> columns)
   say(effect_text(plan));
   if (plan.effect == LabelPlan::Effect::change) {
     out += text_of(plan.then.desired_policy.policy);
-    for (const GpuUser* user : users_on(plan)) {
-      for (const auto& [resource, count] : user->resources)
-        say(fmt::format("in use: {} x {} by {}", count, resource, user->text()));
+    for (const GpuUser& user : plan.users) {
+      for (const auto& [resource, count] : user.resources)
+        say(fmt::format("in use: {} x {} by {}", count, resource, user.text()));
     }
     say(fmt::format("note: {}", kUnknown));
   }

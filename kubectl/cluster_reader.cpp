@@ -4,11 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "common/text/text.h"
 #include "common/text/visible_text.h"
-#include "dra/names.h"
 #include "kube/api_error.h"
 
 namespace ferry::kubectl {
@@ -98,29 +95,30 @@ Result<> read_claims(const kube::AskForPart& ask, ClusterObjects& objects) {
                        "ResourceClaims are not shown: ", objects.notes);
 }
 
-Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& choice) {
+Result<> read_vmis(const kube::AskForPart& ask, ClusterObjects& objects) {
+  return read_if_known(ask, kube::kVmis, counted_vmi, objects.vmis,
+                       "VMs that have no pod yet are not shown: ", objects.notes);
+}
+
+Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, const std::vector<std::string>& names,
+                                    const std::string& labels) {
   ClusterObjects out;
-  const kube::Selection chosen{.kind = kube::kNodes, .labels = choice.labels};
+  const kube::Selection chosen{.kind = kube::kNodes, .labels = labels};
   auto nodes = kube::list_by_parts(ask, chosen, counted_node);
   if (!nodes) return fail(std::move(nodes).error());
   out.nodes = std::move(*nodes);
   const auto name_of = [](const json& node) { return text_field(json_at(node, "metadata"), "name"); };
-  for (const std::string& name : choice.names)
+  for (const std::string& name : names)
     if (std::ranges::find(out.nodes, name, name_of) == out.nodes.end()) return fail(no_such_node(ask, name));
-  if (!choice.names.empty())
-    std::erase_if(out.nodes, [&](const json& node) {
-      return std::ranges::find(choice.names, name_of(node)) == choice.names.end();
-    });
+  if (!names.empty())
+    std::erase_if(out.nodes,
+                  [&](const json& node) { return std::ranges::find(names, name_of(node)) == names.end(); });
 
   const kube::Selection running{.kind = kube::kPods, .fields = std::string(kube::kNotEndedPods)};
   auto pods = kube::list_by_parts(ask, running, counted_pod);
   if (!pods) return fail(std::move(pods).error());
   out.pods = std::move(*pods);
 
-  if (vmis == VmisRead::no) return out;
-  auto read = read_if_known(ask, kube::kVmis, counted_vmi, out.vmis,
-                            "VMs that have no pod yet are not shown: ", out.notes);
-  if (!read) return fail(std::move(read).error());
   return out;
 }
 
@@ -149,23 +147,6 @@ Result<json> read_vmi(const kube::AskForPart& ask, const std::string& space, con
               "there is no VirtualMachineInstance '" + space + "/" + name +
                   "': the VM is stopped, or has another name",
               "`kubectl get vm -A` lists the VMs; `virtctl start` starts one");
-}
-
-Result<std::vector<json>> read_slices(const kube::AskForPart& ask, const std::string& node) {
-  return kube::list_by_parts(ask, kube::slices_of_node(node, dra::kDriver));
-}
-
-Result<std::vector<json>> read_all_slices(const kube::AskForPart& ask) {
-  return kube::list_by_parts(
-      ask, {.kind = kube::kResourceSlices, .fields = fmt::format("spec.driver={}", dra::kDriver)});
-}
-
-Result<std::vector<json>> read_plugins(const kube::AskForPart& ask) {
-  return kube::list_by_parts(ask, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=plugin"});
-}
-
-Result<std::vector<json>> read_device_classes(const kube::AskForPart& ask) {
-  return kube::list_by_parts(ask, {.kind = kube::kDeviceClasses});
 }
 
 Result<std::optional<std::vector<json>>> read_kubevirts(const kube::AskForPart& ask) {

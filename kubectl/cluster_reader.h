@@ -40,16 +40,14 @@ nlohmann::json each_item(const nlohmann::json& object, std::string_view key,
 /// Empty: it is no list.
 const std::vector<nlohmann::json>& items_field(const nlohmann::json& object, std::string_view key);
 
-/// Reads Nodes and the pods with GPUs that have not ended; `vmis` adds KubeVirt's VMs. A cluster without
-/// KubeVirt has no VMs; a role that hides them becomes a note. Errors: those of `ask`.
-enum class VmisRead { no, yes };
-/// The Nodes to read.
-struct NodeChoice {
-  std::vector<std::string> names = {};  ///< empty: all
-  std::string labels = {};              ///< a label selector; empty: any
-};
-/// Errc::not_found: there is no node of a chosen name.
-Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, VmisRead vmis, const NodeChoice& nodes = {});
+/// Reads Nodes and the pods with GPUs that have not ended. `names`: of the Nodes; none: all. `labels`: a
+/// selector of Nodes; empty: any. Errors: those of `ask`; Errc::not_found: there is no node of a name.
+Result<ClusterObjects> read_cluster(const kube::AskForPart& ask, const std::vector<std::string>& names = {},
+                                    const std::string& labels = {});
+
+/// Adds KubeVirt's VMs. A cluster without KubeVirt has none; a role that hides them becomes a note. Errors:
+/// those of `ask`.
+Result<> read_vmis(const kube::AskForPart& ask, ClusterObjects& objects);
 
 /// Adds the ResourceClaims that have devices of Ferry's driver. A server without them has none; a role that
 /// hides them becomes a note. Errors: those of `ask`.
@@ -61,18 +59,6 @@ Result<ClusterObjects> read_cluster_node(const kube::AskForPart& ask, const std:
 /// Reads a VirtualMachineInstance as it is. Errc::not_found: there is none.
 Result<nlohmann::json> read_vmi(const kube::AskForPart& ask, const std::string& space,
                                 const std::string& name);
-
-/// Reads the ResourceSlices of Ferry's driver on a node. ApiErrc::not_found: the API server does not know the
-/// kind. Other errors: those of `ask`.
-Result<std::vector<nlohmann::json>> read_slices(const kube::AskForPart& ask, const std::string& node);
-
-/// Reads the ResourceSlices of Ferry's driver on all nodes. Errors: as read_slices().
-Result<std::vector<nlohmann::json>> read_all_slices(const kube::AskForPart& ask);
-/// Reads the pods of Ferry's plugin, by the chart's labels. Errors: those of `ask`.
-Result<std::vector<nlohmann::json>> read_plugins(const kube::AskForPart& ask);
-
-/// Reads all DeviceClasses. Errors: as read_slices().
-Result<std::vector<nlohmann::json>> read_device_classes(const kube::AskForPart& ask);
 
 /// Reads the KubeVirt objects. Empty: the cluster has no KubeVirt. Absent: the role hides them. Errors: those
 /// of `ask`.

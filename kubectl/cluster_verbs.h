@@ -61,19 +61,8 @@ std::vector<Check> vm_checks(const nlohmann::json& vmi, const ClusterObjects& ob
 
 // `kubectl ferry gather`: the facts about a cluster that support needs, as one document. It takes only listed
 // fields of an object. Never taken are environments, other programs' arguments and annotations, volumes,
-// machines' addresses, cloud-init, Secrets, and labels that support does not need (is_needed_label()).
+// machines' addresses, cloud-init, Secrets, and labels that support does not need.
 // Messages and logs are masked (masked_text.h).
-
-// The labels that the archive has.
-
-/// True: support needs a label of this key. It shows a node's GPUs, drivers, handlers, desired state, machine
-/// type or zone, or a pod's owner. Other labels may have any content: clouds and installers write machine IDs
-/// and addresses into them.
-bool is_needed_label(std::string_view key);
-
-/// Copies the needed labels of `object[key]` to `out[key]`, masked (masked_text.h) except names of products.
-/// The number of other labels goes to "KEY_left_out", if there are any.
-void take_labels(const nlohmann::json& object, const char* key, nlohmann::json& out);
 
 // The ends of the logs of Ferry's own containers: masked, and of a bounded size.
 
@@ -110,7 +99,6 @@ nlohmann::json gathered_pod(const nlohmann::json& pod, const std::string& space)
 nlohmann::json gathered_vmi(const nlohmann::json& vmi);
 nlohmann::json gathered_kubevirt(const nlohmann::json& kubevirt);
 nlohmann::json gathered_config_map(const nlohmann::json& config_map);
-nlohmann::json gathered_lease(const nlohmann::json& lease);
 nlohmann::json gathered_event(const nlohmann::json& event);
 
 // `kubectl ferry plan`: the effect of a change of a node's labels, as far as the API server alone shows it.
@@ -141,7 +129,7 @@ struct LabelPlan {
   agent::LabelChanges labels;  ///< labels that change
   agent::DesiredState now;
   agent::DesiredState then;
-  ClusterGpus cluster;             ///< the node, and the users of its GPUs
+  std::vector<GpuUser> users;      ///< of the node's GPUs
   std::vector<std::string> notes;  ///< unknown and additional facts, each as a sentence
 };
 std::string_view text(LabelPlan::Effect effect);

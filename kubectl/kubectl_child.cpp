@@ -104,16 +104,15 @@ Error refusal(const kube::Asked& asked, int status, const std::string& words) {
 }
 
 /// Runs kubectl for its output. Errors: those of Kubectl.
-Result<std::string> ask(const Kubectl::Settings& settings, const std::string& path,
-                        const kube::Asked& asked) {
-  std::vector<std::string> words = settings.program;
+Result<std::string> ask(const Kubectl& kubectl, const std::string& path, const kube::Asked& asked) {
+  std::vector<std::string> words = kubectl.program;
   words.insert(words.end(), {"get", "--raw", path});
-  words.insert(words.end(), settings.flags.begin(), settings.flags.end());
+  words.insert(words.end(), kubectl.flags.begin(), kubectl.flags.end());
   const bool terminal = ::isatty(STDIN_FILENO) == 1;
   ChildWords child;
   auto output =
       run_for_output(words.front(), words, {.in = terminal ? STDIN_FILENO : -1, .err = STDERR_FILENO},
-                     {.bytes = Kubectl::kMostBytes, .time = settings.limit},
+                     {.bytes = Kubectl::kMostBytes, .time = kubectl.limit},
                      [&child](std::string_view text) { child.hear(text); });
   const std::string last = child.last();
   if (output && output->status == 0) return std::move(output->text);
@@ -147,7 +146,7 @@ Result<json> Kubectl::list(const kube::Selection& selection, const kube::ListRan
   const kube::Asked asked{.verb = "list", .kind = selection.kind, .object = selection.text()};
   const auto path = kube::path_of(selection, range);
   if (!path) return fail(path.error());
-  const auto answer = ask(settings_, *path, asked);
+  const auto answer = ask(*this, *path, asked);
   if (!answer) return fail(answer.error());
   return kube::object_of(*answer, asked);
 }
@@ -155,7 +154,7 @@ Result<json> Kubectl::list(const kube::Selection& selection, const kube::ListRan
 Result<std::string> Kubectl::log(const kube::ObjectRef& pod, const kube::LogEnd& end) const {
   const auto path = kube::log_path(pod, end);
   if (!path) return fail(path.error());
-  return ask(settings_, *path,
+  return ask(*this, *path,
              {.verb = "get",
               .kind = pod.kind,
               .subresource = "log",
@@ -164,11 +163,10 @@ Result<std::string> Kubectl::log(const kube::ObjectRef& pod, const kube::LogEnd&
 
 std::string Kubectl::default_namespace() const {
   constexpr std::size_t kLongestName = 253;
-  std::vector<std::string> words = settings_.program;
+  std::vector<std::string> words = program;
   words.insert(words.end(), {"config", "view", "--minify", "--output=jsonpath={..namespace}"});
-  words.insert(words.end(), settings_.flags.begin(), settings_.flags.end());
-  const auto output =
-      run_for_output(words.front(), words, {}, {.bytes = kLongestName, .time = settings_.limit});
+  words.insert(words.end(), flags.begin(), flags.end());
+  const auto output = run_for_output(words.front(), words, {}, {.bytes = kLongestName, .time = limit});
   return output && output->status == 0 && !output->text.empty() ? output->text : "default";
 }
 

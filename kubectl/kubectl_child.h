@@ -47,18 +47,13 @@ std::string_view long_name(const HandedOn& flag);
 /// blanks between them: "k3s kubectl".
 std::vector<std::string> kubectl_words(const std::string& option, const std::string& variable);
 
-class Kubectl {
- public:
-  struct Settings {
-    std::vector<std::string> program = {"kubectl"};  ///< and its first arguments
-    std::vector<std::string> flags = {};             ///< kHandedOn with their values, each "--name=value"
-    /// Time for one child. A person may have to log in within it.
-    std::chrono::milliseconds limit = std::chrono::minutes(10);
-  };
+struct Kubectl {
+  std::vector<std::string> program = {"kubectl"};  ///< and its first arguments
+  std::vector<std::string> flags = {};             ///< kHandedOn with their values, each "--name=value"
+  /// Time for one child. A person may have to log in within it.
+  std::chrono::milliseconds limit = std::chrono::minutes(10);
   /// Bytes of one answer. A list in smaller parts (kube/paged_list.h) may succeed after more.
   static constexpr std::size_t kMostBytes = std::size_t{16} << 20U;
-
-  explicit Kubectl(Settings settings) : settings_(std::move(settings)) {}
 
   // Each runs `kubectl get --raw PATH` and waits for its end. Errors: those of kube::ApiErrc for the API
   // server's refusals and for too large an answer; Errc::failed: kubectl cannot be started or has failed,
@@ -70,9 +65,6 @@ class Kubectl {
 
   /// The namespace of the context; "default": it has none, or kubectl does not say.
   std::string default_namespace() const;
-
- private:
-  const Settings settings_;
 };
 
 }  // namespace ferry::kubectl

@@ -34,6 +34,8 @@
 #include "common/exit_status.h"
 #include "common/process/standard_streams.h"
 #include "common/version.h"
+#include "dra/names.h"
+#include "kube/paged_list.h"
 #include "kubectl/agent_pod.h"
 #include "kubectl/cluster_facts.h"
 #include "kubectl/cluster_reader.h"
@@ -112,50 +114,49 @@ struct Command {
 
 /// The inputs of a verb.
 struct Cluster {
+  const Kubectl& kubectl;
   kube::AskForPart ask;
-  AskForLog ask_for_log;
-  std::function<std::string()> default_namespace;
   cli::TextOutput output;
-  std::optional<std::int64_t> now;  ///< for ages; absent: none are asked for
-
-  std::optional<std::size_t> columns() const { return output.columns; }
+  std::int64_t now;  ///< for ages
 };
 
 using ClusterVerb = std::function<Result<VerbOutput>(const Cluster&, const Command&)>;
 
 Result<VerbOutput> list_cluster(const Cluster& cluster, const Command& command) {
-  auto objects = read_cluster(cluster.ask, VmisRead::no, {.names = command.nodes, .labels = command.labels});
+  auto objects = read_cluster(cluster.ask, command.nodes, command.labels);
   if (!objects) return fail(objects.error());
   if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
-  const bool named = !command.nodes.empty() || !command.labels.empty();
-  const ClusterGpus gpus = cluster_gpus(*objects, named ? NodesShown::all : NodesShown::with_gpus);
-  const auto now = command.output == cli::OutputFormat::wide ? cluster.now : std::nullopt;
-  return VerbOutput{.document = list_document(gpus), .text = list_text(gpus, cluster.columns(), now)};
+  ClusterGpus gpus = cluster_gpus(*objects);
+  if (command.nodes.empty() && command.labels.empty()) drop_nodes_without_gpus(gpus);
+  std::optional<std::int64_t> now;
+  if (command.output == cli::OutputFormat::wide) now = cluster.now;
+  return VerbOutput{.document = list_document(gpus), .text = list_text(gpus, cluster.output.columns, now)};
 }
 
 Result<VerbOutput> show_node(const Cluster& cluster, const Command& command) {
   auto objects = read_cluster_node(cluster.ask, command.node);
   if (!objects) return fail(objects.error());
   if (auto read = read_claims(cluster.ask, *objects); !read) return fail(std::move(read).error());
-  const ClusterGpus gpus = cluster_gpus(*objects, NodesShown::all);
+  const ClusterGpus gpus = cluster_gpus(*objects);
   if (gpus.nodes.empty()) {
     return fail(Errc::malformed_host,
                 fmt::format("Node {}: the API server's answer is not that", command.node));
   }
   const ClusterNode& node = gpus.nodes.front();
   return VerbOutput{.document = node_document(gpus, node),
-                    .text = node_text(gpus, node, cluster.columns(), cluster.now)};
+                    .text = node_text(gpus, node, cluster.output.columns, cluster.now)};
 }
 
 Result<VerbOutput> show_vms(const Cluster& cluster, const Command&) {
-  const auto objects = read_cluster(cluster.ask, VmisRead::yes);
+  auto objects = read_cluster(cluster.ask);
   if (!objects) return fail(objects.error());
+  if (auto read = read_vmis(cluster.ask, *objects); !read) return fail(std::move(read).error());
   const ClusterGpus gpus = cluster_gpus(*objects);
-  return VerbOutput{.document = vms_document(gpus), .text = vms_text(gpus, cluster.columns())};
+  return VerbOutput{.document = vms_document(gpus), .text = vms_text(gpus, cluster.output.columns)};
 }
 
 std::string space_of(const Cluster& cluster, const Command& command) {
-  return command.space.empty() ? cluster.default_namespace() : command.space;
+  return command.space.empty() ? cluster.kubectl.default_namespace() : command.space;
 }
 
 Result<VerbOutput> plan_labels(const Cluster& cluster, const Command& command) {
@@ -165,7 +166,7 @@ Result<VerbOutput> plan_labels(const Cluster& cluster, const Command& command) {
                                     {.space = command.space, .config_maps = command.config_maps});
   if (!plan) return fail(plan.error());
   return VerbOutput{.document = plan_document(*plan),
-                    .text = plan_text(*plan, cluster.columns()),
+                    .text = plan_text(*plan, cluster.output.columns),
                     .status = plan_status(*plan)};
 }
 
@@ -187,7 +188,7 @@ Result<VerbOutput> check_vm(const Cluster& cluster, const Command& command) {
   const std::string name = slash == std::string::npos ? vm : vm.substr(slash + 1);
   const auto vmi = read_vmi(cluster.ask, space, name);
   if (!vmi) return fail(vmi.error());
-  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  const auto objects = read_cluster(cluster.ask);
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
@@ -203,15 +204,18 @@ Result<VerbOutput> check(const Cluster& cluster, const Command& command) {
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());
-  const bool has_dra = std::ranges::any_of(objects->pods, runs_dra);
-  const auto slices = has_dra ? read_slices(cluster.ask, name) : Result<std::vector<json>>();
-  const auto classes = has_dra ? read_device_classes(cluster.ask) : Result<std::vector<json>>();
+  Result<std::vector<json>> slices;
+  Result<std::vector<json>> classes;
+  if (std::ranges::any_of(objects->pods, runs_dra)) {
+    slices = kube::list_by_parts(cluster.ask, kube::slices_of_node(name, dra::kDriver));
+    classes = kube::list_by_parts(cluster.ask, {.kind = kube::kDeviceClasses});
+  }
   return checks_report("node " + name, json::object({{"node", name}}),
                        cluster_checks(*objects, *kubevirts, slices, classes), cluster, command);
 }
 
-/// The KubeVirt objects, one at least.
-Result<std::vector<json>> known_kubevirts(const Cluster& cluster) {
+/// The first KubeVirt object.
+Result<json> known_kubevirt(const Cluster& cluster) {
   auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(std::move(kubevirts).error());
   if (!*kubevirts)
@@ -220,13 +224,15 @@ Result<std::vector<json>> known_kubevirts(const Cluster& cluster) {
   if ((*kubevirts)->empty())
     return fail(Errc::failed, "the cluster has no KubeVirt object",
                 "KubeVirt is installed by its operator and the object kubevirt/kubevirt");
-  return std::move(**kubevirts);
+  return std::move((*kubevirts)->front());
 }
 
 Result<VerbOutput> print_classes(const Cluster& cluster) {
-  const auto slices = read_all_slices(cluster.ask);
+  const auto slices = kube::list_by_parts(
+      cluster.ask, {.kind = kube::kResourceSlices, .fields = fmt::format("spec.driver={}", dra::kDriver)});
   if (!slices) return fail(slices.error());
-  const auto plugins = read_plugins(cluster.ask);
+  const auto plugins =
+      kube::list_by_parts(cluster.ask, {.kind = kube::kPods, .labels = "app.kubernetes.io/component=plugin"});
   if (!plugins) return fail(plugins.error());
   auto published = published_classes(*slices, *plugins);
   if (published.classes.empty())
@@ -240,20 +246,19 @@ Result<VerbOutput> print_classes(const Cluster& cluster) {
 Result<VerbOutput> compare_permitted(const Cluster& cluster, const Command& command) {
   const auto offered = read_offered(command.offered);
   if (!offered) return fail(offered.error());
-  const auto kubevirts = known_kubevirts(cluster);
-  if (!kubevirts) return fail(kubevirts.error());
-  const json& kubevirt = kubevirts->front();
-  auto change = permit_change(kubevirt, *offered);
-  if (!change) return fail(std::move(change).error().during("KubeVirt " + full_name(kubevirt)));
+  const auto kubevirt = known_kubevirt(cluster);
+  if (!kubevirt) return fail(kubevirt.error());
+  auto change = permit_change(*kubevirt, *offered);
+  if (!change) return fail(std::move(change).error().during("KubeVirt " + full_name(*kubevirt)));
   // The API server refuses the patch of an object that has changed meanwhile.
-  if (const json& version = field_at(kubevirt, {"metadata", "resourceVersion"});
+  if (const json& version = field_at(*kubevirt, {"metadata", "resourceVersion"});
       !change->patch.is_null() && version.is_string())
     change->patch["metadata"]["resourceVersion"] = version;
-  json document = {{"object", full_name(kubevirt)}, {"fits", change->fits()}, {"lacks", change->lacks},
-                   {"by_hand", change->by_hand},    {"notes", change->notes}, {"patch", change->patch}};
+  json document = {{"object", full_name(*kubevirt)}, {"fits", change->fits()}, {"lacks", change->lacks},
+                   {"by_hand", change->by_hand},     {"notes", change->notes}, {"patch", change->patch}};
   if (!command.patch)
     return VerbOutput{.document = std::move(document),
-                      .text = change_text(full_name(kubevirt), *change),
+                      .text = change_text(full_name(*kubevirt), *change),
                       .status = change->fits() ? ExitStatus::done : ExitStatus::differs};
   const json patch = change->patch.is_null() ? json::object() : change->patch;
   return VerbOutput{.document = patch,
@@ -266,20 +271,22 @@ Result<VerbOutput> show_permits(const Cluster& cluster, const Command& command) 
   if (command.device_classes) return print_classes(cluster);
   if (!command.offered.empty()) return compare_permitted(cluster, command);
 
-  const auto objects = read_cluster(cluster.ask, VmisRead::no);
+  const auto objects = read_cluster(cluster.ask);
   if (!objects) return fail(objects.error());
-  const auto kubevirts = known_kubevirts(cluster);
-  if (!kubevirts) return fail(kubevirts.error());
-  const json& kubevirt = kubevirts->front();
-  const auto resources = permitted_resources(cluster_gpus(*objects), kubevirt);
+  const auto kubevirt = known_kubevirt(cluster);
+  if (!kubevirt) return fail(kubevirt.error());
+  const auto resources = permitted_resources(cluster_gpus(*objects), *kubevirt);
   const bool all = std::ranges::all_of(resources, &PermittedResource::permitted);
   return VerbOutput{.document = permitted_document(resources),
-                    .text = permitted_text(resources, kubevirt, cluster.columns()),
+                    .text = permitted_text(resources, *kubevirt, cluster.output.columns),
                     .status = all ? ExitStatus::done : ExitStatus::differs};
 }
 
 Result<VerbOutput> gather(const Cluster& cluster, const Command& command) {
-  auto gathered = gather_cluster(cluster.ask, cluster.ask_for_log, space_of(cluster, command));
+  const AskForLog ask_for_log = [&cluster](const kube::ObjectRef& pod, const kube::LogEnd& end) {
+    return cluster.kubectl.log(pod, end);
+  };
+  auto gathered = gather_cluster(cluster.ask, ask_for_log, space_of(cluster, command));
   if (!gathered) return fail(std::move(gathered).error());
   std::string text = cli::printed(cli::OutputFormat::json, gathered->document, {});
   return VerbOutput{.document = std::move(gathered->document),
@@ -288,65 +295,69 @@ Result<VerbOutput> gather(const Cluster& cluster, const Command& command) {
                     .notes = std::move(gathered->notes)};
 }
 
+/// The parser of a command line, and the values that it fills.
 class PluginVerbs {
  public:
-  PluginVerbs(CLI::App& app, Command& command, ClusterVerb& verb) : command_(command), verb_(verb) {
+  PluginVerbs() {
     app.require_subcommand(1);
     app.set_help_flag("-h,--help", "print this help");
     cli::add_choice(app, "-o,--output FORMAT [table]", command.output, cli::output_formats(),
                     "the format of the data: table, wide (a table with more columns), json or yaml");
     cli::add_value(app, "--kubectl PROGRAM", command.kubectl,
                    "the program to ask; the default is $KUBECTL, then kubectl. It may have several words");
-    for (const HandedOn& flag : kHandedOn) add_handed_on(app, flag);
+    for (const HandedOn& flag : kHandedOn) add_handed_on(flag);
     app.set_version_flag("--version", std::string("ferry ") + kVersion, "print the version");
     app.footer(kNotes);
 
     CLI::App* const list =
-        add(app, "list", "list the GPUs of all nodes, and which VM or pod has them", list_cluster);
-    cli::add_value(*list, "nodes NODE...", command_.nodes, "only these nodes");
-    cli::add_value(*list, "-l,--selector SELECTOR", command_.labels,
+        add("list", "list the GPUs of all nodes, and which VM or pod has them", list_cluster);
+    cli::add_value(*list, "nodes NODE...", command.nodes, "only these nodes");
+    cli::add_value(*list, "-l,--selector SELECTOR", command.labels,
                    "only nodes with these labels, such as zone=a,gpu-ferry.io/state!=ready");
     cli::refuse_option(*list, "-w,--watch", "`watch kubectl ferry list` prints the list again and again");
     list->footer(
         "`-o wide` adds the column CHANGED: how long ago the agent last changed any label or annotation of "
         "the node. It is not the age of the state, which may be older.");
 
-    add(app, "node", "show one node: its desired state, its state, its GPUs and their users (also: status)",
+    add("node", "show one node: its desired state, its state, its GPUs and their users (also: status)",
         show_node)
         ->alias("status")
         ->footer(
             "The last line is the command that shows each GPU of the node. It needs the right to create "
             "pods/exec in the namespace of Ferry.")
-        ->add_option("node", command_.node, "a node")
+        ->add_option("node", command.node, "a node")
         ->required()
         ->option_text("NODE");
-    add(app, "vms", "list the VMs of KubeVirt and the pods of Kata that have GPUs, with their nodes",
-        show_vms);
-    add_plan(app);
-    add_doctor(app);
-    add_kubevirt_cr(app);
-    name_space(add(app, "gather",
-                   "print what support needs as one JSON document, with possible secrets left out", gather),
+    add("vms", "list the VMs of KubeVirt and the pods of Kata that have GPUs, with their nodes", show_vms);
+    add_plan();
+    add_doctor();
+    add_kubevirt_cr();
+    name_space(add("gather", "print what support needs as one JSON document, with possible secrets left out",
+                   gather),
                "the namespace of Ferry; the default is the namespace of the context");
 
-    add(app, "completion",
-        "print the program kubectl_complete-ferry, by which kubectl completes command lines", nullptr);
-    add(app, "help", "print the commands, or the options and examples of one", nullptr)
-        ->add_option("verb", command_.help_for, "the words of a command")
+    add("completion", "print the program kubectl_complete-ferry, by which kubectl completes command lines",
+        nullptr);
+    add("help", "print the commands, or the options and examples of one", nullptr)
+        ->add_option("verb", command.help_for, "the words of a command")
         ->option_text("VERB...");
-    add(app, "version", "print the version", nullptr);
+    add("version", "print the version", nullptr);
   }
+
+  CLI::App app{kWhat, "kubectl ferry"};
+  Command command;
+  ClusterVerb chosen;  ///< empty: a verb that needs no cluster
 
  private:
   /// `action` is empty for verbs that need no cluster.
-  CLI::App* add(CLI::App& app, const char* name, const char* description, ClusterVerb action) {
+  CLI::App* add(const char* name, const char* description, ClusterVerb action) {
     CLI::App* const verb = app.add_subcommand(name, description);
     verb->fallthrough();  // global options may follow the verb
-    verb->callback([this, action = std::move(action)] { verb_ = action; });
+    verb->callback([this, action = std::move(action)] { chosen = action; });
     return verb;
   }
-  void add_handed_on(CLI::App& app, const HandedOn& flag) {
-    std::vector<std::string>& values = command_.handed[std::string(long_name(flag))];
+  void add_handed_on(const HandedOn& flag) {
+    std::vector<std::string>& values = command.handed[std::string(long_name(flag))];
     if (flag.value == nullptr) {
       app.add_flag_callback(
           flag.name, [&values] { values = {"true"}; }, flag.help);
@@ -359,52 +370,49 @@ class PluginVerbs {
     }
   }
   void name_space(CLI::App* verb, const char* description) {
-    cli::add_value(*verb, "-n,--namespace NAME", command_.space, description);
+    cli::add_value(*verb, "-n,--namespace NAME", command.space, description);
   }
-  void add_plan(CLI::App& app) {
-    CLI::App* const plan = add(app, "plan", "print what other labels of a node would ask for", plan_labels);
-    cli::add_value(*plan, "node NODE", command_.node, "a node")->required();
-    cli::add_value(*plan, "labels CHANGE...", command_.changes,
+  void add_plan() {
+    CLI::App* const plan = add("plan", "print what other labels of a node would ask for", plan_labels);
+    cli::add_value(*plan, "node NODE", command.node, "a node")->required();
+    cli::add_value(*plan, "labels CHANGE...", command.changes,
                    "KEY=VALUE sets a label, KEY- removes it, as in kubectl label");
     name_space(plan, "the namespace of the ConfigMaps, if no pod of the agent on the node shows it");
     cli::add_value(
-        *plan, "--config-map NAME ...", command_.config_maps,
+        *plan, "--config-map NAME ...", command.config_maps,
         "a ConfigMap with policies and vGPU profiles, if no pod of the agent on the node shows it; "
         "may be repeated. Without it those of another node's agent count, or the chart's");
   }
-  void add_kubevirt_cr(CLI::App& app) {
-    CLI::App* const permits = add(
-        app, "kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permits);
-    CLI::Option* const check = cli::add_value(*permits, "--check FILE", command_.offered,
+  void add_kubevirt_cr() {
+    CLI::App* const permits =
+        add("kubevirt-cr", "show which of the nodes' resources the KubeVirt object permits", show_permits);
+    CLI::Option* const check = cli::add_value(*permits, "--check FILE", command.offered,
                                               "compare the KubeVirt object with this output of `ferry "
                                               "kubevirt-cr -o json` of a node; - is standard "
                                               "input. The exit status is 3 if an entry is missing");
     permits
         ->add_flag(
-            "--patch", command_.patch,
+            "--patch", command.patch,
             "with --check: print the merge patch that adds the missing entries and keeps all others, for "
             "`kubectl patch --type merge --patch-file /dev/stdin`")
         ->needs(check);
     permits
         ->add_flag(
-            "--device-classes", command_.device_classes,
+            "--device-classes", command.device_classes,
             "print the chart's value dra.deviceClasses.more for all devices that the nodes publish for "
             "claims: with it VMs that ask by a resource's name get them by claims")
         ->excludes(check);
   }
-  void add_doctor(CLI::App& app) {
+  void add_doctor() {
     CLI::App* const doctor =
-        add(app, "doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs", check);
-    cli::suggest_words(cli::add_value(*doctor, "target NODE|vm...", command_.target,
+        add("doctor", "find what keeps the GPUs of a node from VMs, or a VM from its GPUs", check);
+    cli::suggest_words(cli::add_value(*doctor, "target NODE|vm...", command.target,
                                       "a node, or the word vm and NAMESPACE/NAME of a VM"),
                        {"vm"})
         ->required();
-    doctor->add_flag("-v,--verbose", command_.verbose, "also print the checks that passed");
+    doctor->add_flag("-v,--verbose", command.verbose, "also print the checks that passed");
     name_space(doctor, "the namespace of a VM that is named without one");
   }
-
-  Command& command_;
-  ClusterVerb& verb_;
 };
 
 int report_error(const Error& error) {
@@ -432,13 +440,11 @@ int run(const Command& command, const ClusterVerb& verb) {
   for (const auto& [name, values] : command.handed)
     for (const std::string& value : values) flags.push_back(fmt::format("{}={}", name, value));
   const char* const variable = std::getenv("KUBECTL");
-  const Kubectl kubectl({.program = kubectl_words(command.kubectl, variable == nullptr ? "" : variable),
-                         .flags = std::move(flags)});
-  const Cluster cluster{.ask = [&kubectl](const kube::Selection& what,
+  const Kubectl kubectl{.program = kubectl_words(command.kubectl, variable == nullptr ? "" : variable),
+                        .flags = std::move(flags)};
+  const Cluster cluster{.kubectl = kubectl,
+                        .ask = [&kubectl](const kube::Selection& what,
                                           const kube::ListRange& range) { return kubectl.list(what, range); },
-                        .ask_for_log = [&kubectl](const kube::ObjectRef& pod,
-                                                  const kube::LogEnd& end) { return kubectl.log(pod, end); },
-                        .default_namespace = [&kubectl] { return kubectl.default_namespace(); },
                         .output = cli::text_output_of(stdout),
                         .now = std::time(nullptr)};
 
@@ -472,18 +478,13 @@ int run_alone(const CLI::App& app, const Command& command) {
 }  // namespace
 
 cli::CommandModel kubectl_commands() {
-  CLI::App app(kWhat, "kubectl ferry");
-  Command command;
-  ClusterVerb verb;
-  const PluginVerbs verbs(app, command, verb);
-  return cli::command_model(app);
+  const PluginVerbs verbs;
+  return cli::command_model(verbs.app);
 }
 
 int kubectl_program(int argc, char** argv) {
-  CLI::App app(kWhat, "kubectl ferry");
-  Command command;
-  ClusterVerb verb;
-  const PluginVerbs verbs(app, command, verb);
+  PluginVerbs verbs;
+  CLI::App& app = verbs.app;
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help_or_version) {
@@ -492,7 +493,7 @@ int kubectl_program(int argc, char** argv) {
     return report_error(cli::usage_fault(app, error, {argv, static_cast<std::size_t>(argc)}, frame()));
   }
   try {
-    return verb ? run(command, verb) : run_alone(app, command);
+    return verbs.chosen ? run(verbs.command, verbs.chosen) : run_alone(app, verbs.command);
   } catch (const std::exception& error) {
     // Ferry throws for no reason that a user could fix, so this is out of memory or a defect.
     print_to_stderr("kubectl ferry: {}\n", error.what());

@@ -36,8 +36,12 @@ namespace ferry::kubectl {
 
 using nlohmann::json;
 
+const json& permitted_devices(const json& kubevirt) {
+  return field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+}
+
 std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
-  const json& permitted = field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
+  const json& permitted = permitted_devices(kubevirt);
   if (!permitted.is_object()) return std::nullopt;
   std::map<std::string, bool> out;
   for (const char* const list : {"pciHostDevices", "mediatedDevices"})
@@ -175,12 +179,12 @@ plugin::ResourceClass class_of(const json& device, const plugin::NameRules& name
   const std::string vendor = hex_of(device, "vendorID");
   const std::string ids = fmt::format("{}:{}", vendor, hex_of(device, "deviceID"));
   const std::string product = attribute(device, "productName");
-  std::string part = names.function_part(ids, product);
-  if (part.empty()) part = hex_of(device, "deviceID");
   std::string domain;  // empty: Ferry has no name for the vendor's domain
   for (const policy::NamedVendor& one : policy::named_vendors())
     if (fmt::format("{:04x}", one.id) == vendor) domain = fmt::format("{}.com", one.name);
-  return {"model", ids, fmt::format("{}/{}", domain, part)};
+  const auto name = names.function_name(domain, ids, product);
+  return {"model", ids,
+          name ? name->text() : fmt::format("{}/{}", domain, names.function_part(ids, product))};
 }
 
 }  // namespace
@@ -245,10 +249,6 @@ tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
 }
 
-const json& permitted(const json& kubevirt) {
-  return field_at(kubevirt, {"spec", "configuration", "permittedHostDevices"});
-}
-
 Result<std::string> text_in(const json& entry, const char* key, const std::string& place) {
   const json& value = json_at(entry, key);
   if (!value.is_string()) return wrong(place + "." + key, "is not a text");
@@ -257,7 +257,7 @@ Result<std::string> text_in(const json& entry, const char* key, const std::strin
 
 Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   std::vector<Entry> out;
-  const json& list = json_at(permitted(kubevirt), kind.key);
+  const json& list = json_at(permitted_devices(kubevirt), kind.key);
   if (list.is_null()) return out;
   const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
   if (!list.is_array()) return wrong(path, "is not a list");
@@ -306,7 +306,7 @@ class ListChange {
  public:
   ListChange(const ListKind& kind, std::vector<Entry> theirs, const json& kubevirt, PermitChange& change)
       : kind_(kind), theirs_(std::move(theirs)), applier_(applier_of(kubevirt, kind)), change_(change) {
-    const json& list = json_at(permitted(kubevirt), kind.key);
+    const json& list = json_at(permitted_devices(kubevirt), kind.key);
     list_ = list.is_null() ? json::array() : list;
   }
 
@@ -427,15 +427,15 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
       keep_grace_apart(*own, *theirs, change);
       add_grace_gates(*own, kubevirt, change);
     }
-    if (permitted(kubevirt).is_null()) continue;
+    if (permitted_devices(kubevirt).is_null()) continue;
     ListChange list(kind, std::move(*theirs), kubevirt, change);
     for (std::size_t at = 0; at < own->size(); ++at)
-      list.add((*own)[at], json_at(permitted(ours), kind.key)[at]);
+      list.add((*own)[at], json_at(permitted_devices(ours), kind.key)[at]);
     list.finish();
   }
   report_two_kinds(all[kPci.key], all[kMediated.key], offered_here, change);
   const bool has_vgpus = !entries(ours, kMediated)->empty();
-  if (permitted(kubevirt).is_null()) {
+  if (permitted_devices(kubevirt).is_null()) {
     change.notes.emplace_back("without permittedHostDevices every resource is permitted");
     if (has_vgpus && removes_vgpus(kubevirt)) {
       change.by_hand.emplace_back(
@@ -477,7 +477,7 @@ Result<json> read_offered(const std::string& file) {
   }
   std::istream& in = file == "-" ? std::cin : opened;
   json offered = json::parse(in, nullptr, false);
-  if (permitted(offered).is_object()) return offered;
+  if (permitted_devices(offered).is_object()) return offered;
   return fail(Errc::usage, fmt::format("{} is not what `ferry kubevirt-cr -o json` prints",
                                        file == "-" ? "standard input" : file));
 }

@@ -18,6 +18,9 @@
 
 namespace ferry::kubectl {
 
+/// spec.configuration.permittedHostDevices of a KubeVirt object; null: everything is permitted.
+const nlohmann::json& permitted_devices(const nlohmann::json& kubevirt);
+
 /// The resources that a KubeVirt object permits; true: another program than KubeVirt serves it. Absent:
 /// everything is permitted.
 std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& kubevirt);

@@ -6,7 +6,6 @@
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <cstdint>
 #include <netinet/in.h>
 #include <vector>
 
@@ -184,23 +183,21 @@ void mask_behind_options(std::string& line) {
 /// True: two letters in three precede a character of another kind, as in base64. Paths do not mix so, nor do
 /// digests and UUIDs, which are lower case.
 bool is_like_base64(std::string_view word) {
-  enum class Kind : std::uint8_t { lower, upper, digit, other };
+  // A character of the same kind stands for each kind.
   const auto kind_of = [](char c) {
-    if (is_digit(c)) return Kind::digit;
-    if (!is_letter(c)) return Kind::other;
-    return is_lower(c) ? Kind::lower : Kind::upper;
+    if (is_digit(c)) return '0';
+    if (!is_letter(c)) return '/';
+    return is_lower(c) ? 'a' : 'A';
   };
   std::size_t changes = 0;
-  std::size_t lower = 0;
-  std::size_t upper = 0;
-  Kind before = Kind::other;
+  char before = '/';
   for (const char c : word) {
-    const Kind kind = kind_of(c);
+    const char kind = kind_of(c);
     if (kind != before) ++changes;
-    if (kind == Kind::lower) ++lower;
-    if (kind == Kind::upper) ++upper;
     before = kind;
   }
+  const auto lower = static_cast<std::size_t>(std::ranges::count_if(word, is_lower));
+  const auto upper = static_cast<std::size_t>(std::ranges::count_if(word, is_upper));
   return 5 * changes >= 2 * word.size() && 7 * lower >= word.size() && 7 * upper >= word.size();
 }
 

@@ -109,7 +109,7 @@ std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
   const std::string space = text_field(json_at(vmi, "metadata"), "namespace");
   const std::string name = text_field(json_at(vmi, "metadata"), "name");
   const std::string vm = full_name(vmi);
-  const ClusterGpus cluster = cluster_gpus(objects, NodesShown::all);
+  const ClusterGpus cluster = cluster_gpus(objects);
   ResourceCounts asked;  // devices of any domain
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
   for (const char* const kind : {"gpus", "hostDevices"})

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kubevirt-plugin/advertised_file.h"
 
+#include <algorithm>
+#include <iterator>
 #include <unistd.h>
 #include <utility>
 
@@ -17,6 +19,7 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
   api::AdvertisedResources out{.generation = snapshot.generation,
                                .pid = ::getpid(),
                                .state_generation = state_generation,
+                               .not_advertised = {not_advertised.begin(), not_advertised.end()},
                                .fatal_errors = {fatal_errors.begin(), fatal_errors.end()},
                                .standby = standby};
   for (const auto& listed : snapshot.resources) {
@@ -24,38 +27,17 @@ api::AdvertisedResources advertised_resources(const Snapshot& snapshot,
     api::AdvertisedResource resource{.name = name,
                                      .env = env_name(listed->env_prefix, listed->name),
                                      .registered = registered.contains(name)};
-    if (listed->places) resource.places.emplace();
-    for (const auto& device : listed->devices) {
-      if (listed->places) {
-        resource.places->push_back({.id = device.id, .healthy = device.healthy(), .reason = device.reason});
-        continue;
-      }
-      out.devices.push_back({.resource = name,
-                             .id = device.id,
-                             .iommu_group = device.iommu_group,
-                             .numa_node = device.numa_node,
-                             .allocated = device.allocated,
-                             .healthy = device.healthy(),
-                             .reason = device.reason,
-                             .awaits_release = device.awaits_release,
-                             .held_with_group = device.held_with_group,
-                             .used_since = device.used_since,
-                             .pod = device.pod});
+    if (listed->places) {
+      resource.places.emplace();
+      for (const ListedDevice& place : listed->devices)
+        resource.places->push_back({.id = place.id, .healthy = place.healthy, .reason = place.reason});
+    } else {
+      for (const ListedDevice& device : listed->devices) out.devices.emplace_back(device).resource = name;
     }
-    for (const auto& device : snapshot.unlisted) {
-      if (device.resource == name)
-        out.devices.push_back({.resource = name,
-                               .id = device.id,
-                               .iommu_group = device.iommu_group,
-                               .allocated = true,
-                               .healthy = false,
-                               .reason = "still allocated, and not advertised now",
-                               .awaits_release = true});
-    }
+    std::ranges::copy_if(snapshot.unlisted, std::back_inserter(out.devices),
+                         [&](const ListedDevice& device) { return device.resource == name; });
     out.resources.push_back(std::move(resource));
   }
-  for (const auto& device : not_advertised)
-    out.not_advertised.push_back({.id = device.id, .reason = device.reason});
   return out;
 }
 

@@ -133,9 +133,10 @@ class ClaimableNames {
       return std::nullopt;
     }
     const std::string human = names_.find(gpu.vendor, gpu.device).value_or("");
-    const auto name = ResourceName::parse(*domain + "/" + rules_.names.function_part(ids, human));
+    const auto name = rules_.names.function_name(*domain, ids, human);
     if (name) return name->text();
-    return legal(ids, *domain, fmt::format("{:04x}", gpu.device));
+    not_named_.push_back({.id = ids, .reason = name.error().message});
+    return std::nullopt;
   }
 
   std::optional<std::string> legal(const std::string& id, const std::string& domain,
@@ -346,7 +347,7 @@ Check advertised_check(const ResourceSet& scan) {
 std::optional<Check> grace_check(const ResourceSet& scan) {
   std::optional<Check> out;
   for (const Resource& resource : scan.resources) {
-    const auto grace = [](const AdvertisedDevice& device) { return is_grace_gpu(device.model); };
+    const auto grace = [](const ScannedDevice& device) { return is_grace_gpu(device.model); };
     if (std::ranges::none_of(resource.devices, grace)) continue;
     Check check{"grace-vms", resource.name.text(),
                 "from KubeVirt 1.9 on its webhook refuses VMs with Grace GPUs that do not keep to this"};

@@ -155,7 +155,7 @@ class Plugin : Pinned {
     spdlog::warn(
         "standby: {}; nothing is advertised to the kubelet until that ends: hostd says so in /{} as "
         "long as the host's /{} does",
-        shared_.orders().standby, options_.status_file.string(), api::kServingFile);
+        shared_.orders().standby, api::kStatusFile, api::kServingFile);
     // No call may wait at the gate when a server ends. It opens after standby, once allocations are known.
     gate_.close({.code = Errc::refused, .message = "the plugin is on standby: " + shared_.orders().standby});
     transport_ = std::move(*idle);
@@ -220,14 +220,14 @@ class Plugin : Pinned {
       std::erase_if(scan.vanished, is_it);  // hostd made it unavailable, which explains its absence
       const NotAdvertised reason{.id = unavailable.id, .reason = "unavailable: " + unavailable.reason};
       for (auto& resource : scan.resources) {
-        for (const AdvertisedDevice& device : resource.devices)
+        for (const ScannedDevice& device : resource.devices)
           if (device.gpu == unavailable.id && device.host_name() != unavailable.id) {
             withheld.push_back({.id = device.id, .reason = reason.reason});
             scan.left_to_host.push_back(withheld.back());
           }
         std::erase_if(resource.devices,
-                      [&](const AdvertisedDevice& device) { return device.gpu == unavailable.id; });
-        const auto matches = [&](const AdvertisedDevice& device) {
+                      [&](const ScannedDevice& device) { return device.gpu == unavailable.id; });
+        const auto matches = [&](const ScannedDevice& device) {
           return device.id == unavailable.id || device.host_name() == unavailable.id;
         };
         if (std::erase_if(resource.devices, matches) > 0) withheld.push_back(reason);
@@ -238,7 +238,7 @@ class Plugin : Pinned {
     // Functions that hostd has found unfit, by a fact that this process may not see, are listed as Unhealthy.
     for (const api::UnfitDevice& unfit : shared_.orders().unfit)
       for (auto& resource : scan.resources)
-        for (AdvertisedDevice& device : resource.devices)
+        for (ScannedDevice& device : resource.devices)
           if (device.host_name() == unfit.id && device.driver == unfit.driver && device.problem.empty())
             device.problem = unfit.reason;
     return withheld;
@@ -409,7 +409,7 @@ class Plugin : Pinned {
   RpcQueue queue_;  // outlives all calls and servers, and the threads that answer in place of its own
   const SysfsCheck check_;
   AllocationCore core_;
-  CdiPublisher cdi_{host_, options_.cdi_directory, core_};
+  CdiPublisher cdi_{host_, kCdiDirectory, core_};
   AllocateGate gate_{options_.sanitize_patience};
   PodResourcesMonitor monitor_;
   bool kubelet_reads_ = false;

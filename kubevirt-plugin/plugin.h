@@ -32,14 +32,6 @@ struct PluginOptions {
   /// serves and writes. It holds a flock on the file's name with .lock in place of .json, and the next takes
   /// over when it ends.
   std::filesystem::path advertised_file = api::kAdvertisedFile;
-  /// The host status that `ferry hostd` writes, likewise: unavailable devices, and the order to serve or not
-  /// (api/host_status.h). The file may be absent.
-  std::filesystem::path status_file = api::kStatusFile;
-  /// Held while the plugin runs, likewise, so that hostd waits until devices are unavailable
-  /// (hostfs/locks.h).
-  std::filesystem::path liveness_file = api::kPluginLiveness;
-  /// The directory of CDI specifications for Kata, relative to the host's root.
-  std::filesystem::path cdi_directory = "var/run/cdi";
   /// Answer for Kata with CDI names in place of device nodes (Kubernetes 1.31 and newer).
   bool cdi_names = false;
   VgpuPlacement vgpu_placement = VgpuPlacement::pack;

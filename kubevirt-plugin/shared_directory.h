@@ -11,6 +11,7 @@
 
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "api/host_status.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
@@ -21,8 +22,9 @@
 
 namespace ferry::plugin {
 
-/// The directory that hostd and all plugins share: the locks by which they see this process, and the file
-/// with hostd's orders. Belongs to the loop's thread.
+/// The directory that hostd and all plugins share: the locks by which they see this process
+/// (kPluginLiveness), and the file with hostd's orders (kStatusFile), which may be absent. Belongs to the
+/// loop's thread.
 class SharedDirectory : Pinned {
  public:
   struct Events {
@@ -54,7 +56,7 @@ class SharedDirectory : Pinned {
 
   /// An unreadable file leaves the orders as they were.
   void read_orders() {
-    auto text = host_.read_file(options_.status_file);
+    auto text = host_.read_file(api::kStatusFile);
     auto read = text ? api::read_plugin_orders(*text) : fail(std::move(text).error());
     if (read) {
       orders_ = std::move(*read);
@@ -67,7 +69,7 @@ class SharedDirectory : Pinned {
 
   /// Reports events from now on. False: the directory cannot be watched now.
   bool watch() {
-    auto opened = DirectoryWatch::open(host_, options_.status_file.parent_path());
+    auto opened = DirectoryWatch::open(host_, folder());
     if (!opened) {
       if (warned_.insert(opened.error().message).second) spdlog::warn("{}", opened.error().message);
       return false;
@@ -98,6 +100,8 @@ class SharedDirectory : Pinned {
     return true;
   }
 
+  static std::filesystem::path folder() { return std::filesystem::path(api::kStatusFile).parent_path(); }
+
   /// The lock that the writer of advertised.json holds.
   std::filesystem::path service_lock() const {
     return std::filesystem::path(options_.advertised_file).replace_extension("lock");
@@ -108,7 +112,7 @@ class SharedDirectory : Pinned {
   /// devices open. A plugin that cannot get the lock serves all the same, and tries again.
   void show_liveness(std::chrono::milliseconds patience = std::chrono::seconds(1)) {
     loop_.cancel(liveness_timer_);
-    auto shown = LivenessLock::announce(host_, options_.liveness_file, patience);
+    auto shown = LivenessLock::announce(host_, api::kPluginLiveness, patience);
     if (shown) {
       liveness_.emplace(std::move(*shown));
       return;
@@ -121,14 +125,15 @@ class SharedDirectory : Pinned {
   void read_events() {
     using Kind = DirectoryEvent::Kind;
     // The directory's own removal raises no event while a lock in it, or below it, is open.
-    const auto locks = options_.liveness_file.lexically_relative(options_.status_file.parent_path());
+    const auto locks = std::filesystem::path(api::kPluginLiveness).lexically_relative(folder());
     bool changed = false;
     for (const DirectoryEvent& event : watch_->read()) {
       if (event.kind == Kind::gone || (event.kind == Kind::vanished && event.name == *locks.begin())) {
         loop_.forget(watch_->fd());
         return restore_in(std::chrono::milliseconds(50));  // after the removal
       }
-      changed = changed || event.name.empty() || event.name == options_.status_file.filename();
+      changed =
+          changed || event.name.empty() || event.name == std::filesystem::path(api::kStatusFile).filename();
     }
     if (changed) events_.changed();
   }

@@ -2,80 +2,65 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/text/json_fields.h"
 #include "common/text/whole_json.h"
+#include "common/text/words.h"
 #include "mdev/gpu_management.h"
 
 namespace ferry::mdev {
+
+constexpr Words<GpuSwitch, 3> words_of(GpuSwitch /*mode*/) {
+  return {{{"unsupported", GpuSwitch::unsupported}, {"off", GpuSwitch::off}, {"on", GpuSwitch::on}}};
+}
+
+template <typename Io, SameAs<GpuInstanceProfile> Value>
+void fields(Io& io, Value& profile) {
+  io("id", profile.id);
+  io("name", profile.name);
+  io("most", profile.most);
+  io("left", profile.left);
+  io("slices", profile.slices);
+  io("size", profile.size);
+  io("starts", profile.starts);
+}
+
+template <typename Io, SameAs<GpuInstance> Value>
+void fields(Io& io, Value& instance) {
+  io("id", instance.id);
+  io("profile", instance.profile);
+  io("start", instance.start);
+  io("divided", instance.divided);
+}
+
+template <typename Io, SameAs<ManagedType> Value>
+void fields(Io& io, Value& type) {
+  io("id", type.id);
+  io("name", type.name);
+  io("framebuffer", type.framebuffer);
+  io("instance_profile", type.instance_profile);
+  io("most_per_gpu", type.most_per_gpu);
+  io("most_per_instance", type.most_per_instance);
+  io("size", type.size);
+  io("placements", type.placements);
+}
+
+template <typename Io, SameAs<ManagedGpu> Value>
+void fields(Io& io, Value& gpu) {
+  io("vgpu_host", gpu.vgpu_host);
+  io("mig", gpu.mig);
+  io("mig_pending", gpu.mig_pending);
+  io("mixed_sizes", gpu.mixed_sizes);
+  io("profiles", gpu.profiles);
+  io("instances", gpu.instances);
+  io("types", gpu.types);
+}
+
 namespace {
 
 using nlohmann::json;
 
 // Loading the library initialises each GPU that has no other client, which takes seconds per GPU.
 constexpr std::chrono::seconds kReadPatience{60};
-
-template <typename T>
-json or_null(const std::optional<T>& value) {
-  return value ? json(*value) : json(nullptr);
-}
-std::optional<std::uint32_t> number_or_none(const json& value) {
-  if (value.is_null()) return std::nullopt;
-  return value.get<std::uint32_t>();
-}
-
-json to_json(const ManagedGpu& gpu) {
-  json profiles = json::array();
-  for (const GpuInstanceProfile& profile : gpu.profiles)
-    profiles.push_back(
-        {profile.id, profile.name, profile.most, profile.left, profile.slices, profile.size, profile.starts});
-  json instances = json::array();
-  for (const GpuInstance& instance : gpu.instances)
-    instances.push_back({instance.id, instance.profile, or_null(instance.start), instance.divided});
-  json types = json::array();
-  for (const ManagedType& type : gpu.types) {
-    types.push_back({type.id, type.name, type.framebuffer, or_null(type.instance_profile),
-                     or_null(type.most_per_gpu), or_null(type.most_per_instance), type.size,
-                     type.placements});
-  }
-  return {{"vgpu_host", gpu.vgpu_host},
-          {"mig", gpu.mig},
-          {"mig_pending", gpu.mig_pending},
-          {"mixed_sizes", gpu.mixed_sizes},
-          {"profiles", profiles},
-          {"instances", instances},
-          {"types", types}};
-}
-
-ManagedGpu gpu_from(const json& value) {
-  ManagedGpu gpu{.vgpu_host = value.at("vgpu_host"),
-                 .mig = value.at("mig"),
-                 .mig_pending = value.at("mig_pending"),
-                 .mixed_sizes = value.at("mixed_sizes")};
-  for (const json& profile : value.at("profiles")) {
-    gpu.profiles.push_back({.id = profile.at(0),
-                            .name = profile.at(1),
-                            .most = profile.at(2),
-                            .left = profile.at(3),
-                            .slices = profile.at(4),
-                            .size = profile.at(5),
-                            .starts = profile.at(6).get<std::vector<std::uint32_t>>()});
-  }
-  for (const json& instance : value.at("instances"))
-    gpu.instances.push_back({.id = instance.at(0),
-                             .profile = instance.at(1),
-                             .start = number_or_none(instance.at(2)),
-                             .divided = instance.at(3)});
-  for (const json& type : value.at("types")) {
-    gpu.types.push_back({.id = type.at(0),
-                         .name = type.at(1),
-                         .framebuffer = type.at(2),
-                         .instance_profile = number_or_none(type.at(3)),
-                         .most_per_gpu = number_or_none(type.at(4)),
-                         .most_per_instance = number_or_none(type.at(5)),
-                         .size = type.at(6),
-                         .placements = type.at(7).get<std::vector<std::uint32_t>>()});
-  }
-  return gpu;
-}
 
 // Only codes of ferry_category() are sent as they are; no error here has an errno.
 json to_json(const Error& error) {
@@ -123,7 +108,7 @@ json answered(GpuManagement& management, const json& request) {
   if (act == "read") {
     const auto gpu = management.read(*address);
     if (!gpu) return {{"error", to_json(gpu.error())}};
-    return {{"gpu", to_json(*gpu)}};
+    return {{"gpu", written_fields(*gpu)}};
   }
   const auto number = request.at("number").get<std::uint32_t>();
   Result<> done = fail(Errc::usage, "no such act: " + act);
@@ -146,11 +131,10 @@ Result<ManagedGpu> CalledGpuManagement::read(const vfio::PciAddress& gpu) {
     if (error.code == Errc::stuck) error.code = Errc::failed;
     return fail(std::move(error));
   }
-  try {
-    return gpu_from(answer->at("gpu"));
-  } catch (const json::exception& exception) {
-    return fail(Errc::failed, fmt::format("{}: {}", what, exception.what()));
-  }
+  std::string fault;
+  auto out = read_fields<ManagedGpu>(JsonObject(json_at(*answer, "gpu"), fault));
+  if (!fault.empty()) return fail(Errc::failed, what + ": " + fault);
+  return out;
 }
 
 Result<> CalledGpuManagement::make_instance(const vfio::PciAddress& gpu, std::uint32_t profile) {

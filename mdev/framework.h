@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A vGPU framework: the way in which a kernel and its driver make the vGPUs of a GPU. All differences between
-// frameworks are questions, reads and writes of this interface. A new framework is one file that implements
-// it, and its line in framework.cpp.
+// frameworks are facts, reads and writes of this interface. A new framework is one file that implements it,
+// and its line in framework.cpp.
 #pragma once
 
 #include <cstdint>
@@ -33,41 +33,57 @@ struct HostScan {
 /// A GPU's virtual functions, in order of address.
 using VirtualFunctions = std::span<const vfio::PciFunction* const>;
 
+/// The differences between frameworks that are mere facts.
+struct FrameworkFacts {
+  /// The name in messages and in JSON: "mdev on the GPU". Users see it, so it never changes.
+  std::string_view name;
+  /// Ferry makes and removes vGPUs by it, as a profile asks. False: no step of a plan asks for its writes,
+  /// and its types are only read.
+  bool makes_vgpus = true;
+  /// vGPUs are made on the GPU's virtual functions, at most one on each. False: on the GPU itself, many of
+  /// them, and the driver counts there how many can still be made on the whole GPU.
+  bool on_virtual_functions = false;
+  /// A vGPU is a mediated device on the kernel's mdev bus, which KubeVirt may remove. False: a VM gets the
+  /// virtual function itself.
+  bool has_mediated_devices = false;
+  /// The maker of a vGPU chooses a UUID as its ID, which then shows whether Ferry made it. False: the address
+  /// of its virtual function is its ID, and nothing shows who made it.
+  bool has_uuids = false;
+  /// A parent lists only types that can be created now. So a vGPU may have a type that the driver names
+  /// nowhere, and a type may be listed once other vGPUs are removed. False: all types are always listed.
+  bool lists_only_creatable_types = false;
+  /// A vGPU is a virtual function on a vfio driver: vfio/ makes and removes it, whole IOMMU group at a time.
+  bool binds_functions = false;
+  /// NVIDIA's vGPU host driver makes the vGPUs.
+  bool by_nvidias_driver = true;
+  /// The kernel itself lists the vGPUs, also while the driver does not answer.
+  bool kernel_lists_devices = true;
+  /// The driver refuses to remove a vGPU that a VM uses (EPERM). False: the write may hang until the VM ends.
+  bool refuses_removal_in_use = false;
+  /// The reason, as a clause about the GPU, why no placement in its memory can be chosen for a vGPU. Empty:
+  /// one can be, if the board allows it.
+  std::string_view why_no_placement = {};
+};
+
 /// Frameworks are static objects, so two of them are equal if their addresses are.
 class Framework : Pinned {
  public:
+  explicit Framework(const FrameworkFacts& facts) : facts_(facts) {}
   virtual ~Framework() = default;
 
-  // Questions.
+  // Questions: see FrameworkFacts.
 
-  /// The name in messages and in JSON: "mdev on the GPU". Users see it, so it never changes.
-  virtual std::string_view name() const = 0;
-  /// Ferry makes and removes vGPUs by it, as a profile asks. False: no step of a plan asks for its writes,
-  /// and its types are only read.
-  virtual bool makes_vgpus() const { return true; }
-  /// vGPUs are made on the GPU's virtual functions, at most one on each. False: on the GPU itself, many of
-  /// them, and the driver counts there how many can still be made on the whole GPU.
-  virtual bool on_virtual_functions() const = 0;
-  /// A vGPU is a mediated device on the kernel's mdev bus, which KubeVirt may remove. False: a VM gets the
-  /// virtual function itself.
-  virtual bool has_mediated_devices() const = 0;
-  /// The maker of a vGPU chooses a UUID as its ID, which then shows whether Ferry made it. False: the address
-  /// of its virtual function is its ID, and nothing shows who made it.
-  virtual bool has_uuids() const = 0;
-  /// A parent lists only types that can be created now. So a vGPU may have a type that the driver names
-  /// nowhere, and a type may be listed once other vGPUs are removed. False: all types are always listed.
-  virtual bool lists_only_creatable_types() const = 0;
-  /// A vGPU is a virtual function on a vfio driver: vfio/ makes and removes it, whole IOMMU group at a time.
-  virtual bool binds_functions() const { return false; }
-  /// NVIDIA's vGPU host driver makes the vGPUs.
-  virtual bool by_nvidias_driver() const { return true; }
-  /// The kernel itself lists the vGPUs, also while the driver does not answer.
-  virtual bool kernel_lists_devices() const = 0;
-  /// The driver refuses to remove a vGPU that a VM uses (EPERM). False: the write may hang until the VM ends.
-  virtual bool refuses_removal_in_use() const = 0;
-  /// The reason, as a clause about the GPU, why no placement in its memory can be chosen for a vGPU. Empty:
-  /// one can be, if the board allows it.
-  virtual std::string_view why_no_placement() const { return {}; }
+  std::string_view name() const { return facts_.name; }
+  bool makes_vgpus() const { return facts_.makes_vgpus; }
+  bool on_virtual_functions() const { return facts_.on_virtual_functions; }
+  bool has_mediated_devices() const { return facts_.has_mediated_devices; }
+  bool has_uuids() const { return facts_.has_uuids; }
+  bool lists_only_creatable_types() const { return facts_.lists_only_creatable_types; }
+  bool binds_functions() const { return facts_.binds_functions; }
+  bool by_nvidias_driver() const { return facts_.by_nvidias_driver; }
+  bool kernel_lists_devices() const { return facts_.kernel_lists_devices; }
+  bool refuses_removal_in_use() const { return facts_.refuses_removal_in_use; }
+  std::string_view why_no_placement() const { return facts_.why_no_placement; }
 
   /// Checks parameters before a GPU changes for them. By default all pass, since the driver judges them.
   /// Errors: Errc::unsupported if no vGPU of the GPU can have them, with a parameter that is not known, or a
@@ -128,6 +144,9 @@ class Framework : Pinned {
                                     bool for_host) const;
   /// Removes all virtual functions of a GPU, which must have no vGPU: by default disable_vfs().
   virtual Result<> disable_functions(const VfSwitch& on, const vfio::PciAddress& gpu) const;
+
+ private:
+  const FrameworkFacts facts_;
 };
 
 /// Mediated devices on the GPU itself, as GPUs without virtual functions have them.

@@ -9,7 +9,6 @@
 
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
-#include "mdev/stuck_gpus.h"
 #include "mdev/vfio_nodes.h"
 
 namespace ferry::mdev {
@@ -51,7 +50,6 @@ Result<VgpuType> read_type(const HostFs& host, const std::filesystem::path& dire
     constants.name = trimmed(name.value_or(""));
     if (constants.name.empty()) constants.name = constants.id;
     constants.short_name = last_word(constants.name);
-    constants.device_api = host.read_attribute(directory / "device_api").value_or("");
     read_description(host.read_attribute(directory / "description").value_or(""), constants);
     found = known.emplace(key, std::move(constants)).first;
   }
@@ -152,20 +150,19 @@ void read_device_into(const HostFs& host, VgpuFacts facts, const VgpuId& id, Vgp
 
 }  // namespace
 
-Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>* only) {
+Result<MdevBus> read_mdev_bus(const HostFs& host, const StuckGpus& stuck,
+                              const std::set<vfio::PciAddress>* only) {
   MdevBus bus;
   KnownTypes known_types;
   const auto passed_over = [&](const vfio::PciAddress& address) {
     return only != nullptr && !only->contains(address);
   };
-  const auto stuck = StuckGpus::read(host);
-  if (!stuck) return fail(stuck.error());
   auto parents = names_in(host, kParents);
   if (!parents) return fail(std::move(parents).error().during("scan mdev parents"));
   for (const std::string& name : *parents) {
     if (const auto address = vfio::PciAddress::parse(name)) {
       if (!passed_over(*address))
-        bus.parents.emplace(*address, read_parent(host, *stuck, *address, known_types));
+        bus.parents.emplace(*address, read_parent(host, stuck, *address, known_types));
     } else {
       bus.notes.push_back(fmt::format("mdev parent {} is no PCI function: passed over", name));
     }

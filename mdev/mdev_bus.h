@@ -11,6 +11,7 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vgpu.h"
 
 namespace ferry::mdev {
@@ -24,7 +25,8 @@ struct MdevBus {
 /// Reads the parents, their types and the mediated devices. Without the framework the bus is empty; a parent
 /// that is no PCI function is passed over with a note. `only`: the parents to read, to verify a write;
 /// nullptr: all. Errors: a directory that exists cannot be listed.
-Result<MdevBus> read_mdev_bus(const HostFs& host, const std::set<vfio::PciAddress>* only = nullptr);
+Result<MdevBus> read_mdev_bus(const HostFs& host, const StuckGpus& stuck,
+                              const std::set<vfio::PciAddress>* only = nullptr);
 
 /// Appends the mediated devices of one parent to `into`, and names them by the parent's known types. Reading
 /// types again would cost far more. A device that cannot be read becomes the parent's problem.

@@ -12,20 +12,16 @@ std::filesystem::path device_path(const vfio::PciAddress& parent, const VgpuId& 
   return vfio::sysfs_path(parent) / id.text;
 }
 
-class MediatedDevices : public Framework {
+class MediatedDevices final : public Framework {
  public:
-  bool has_mediated_devices() const final { return true; }
-  bool has_uuids() const final { return true; }
-  bool lists_only_creatable_types() const final { return false; }
-  bool kernel_lists_devices() const final { return true; }
-  bool refuses_removal_in_use() const final { return false; }
+  using Framework::Framework;
 
-  bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const final {
+  bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const override {
     const auto parent = scan.bus.parents.find(function);
     return parent != scan.bus.parents.end() && (!parent->second.types.empty() || parent->second.problem);
   }
 
-  void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const final {
+  void read_gpu(const HostScan& scan, VirtualFunctions functions, VgpuGpu& gpu) const override {
     const auto add = [&](const vfio::PciAddress& address) {
       if (const auto known = scan.bus.parents.find(address); known != scan.bus.parents.end())
         gpu.parents.push_back(known->second);
@@ -35,75 +31,62 @@ class MediatedDevices : public Framework {
   }
 
   void read_devices(const HostFs& host, const vfio::Inventory& /*inventory*/, VgpuFacts facts,
-                    VgpuGpu& gpu) const final {
+                    VgpuGpu& gpu) const override {
     for (VgpuParent& parent : gpu.parents) read_mdev_devices(host, facts, parent, gpu.devices);
   }
 
-  bool exists(const HostFs& host, const VgpuDevice& device) const final {
+  bool exists(const HostFs& host, const VgpuDevice& device) const override {
     return host.exists("sys/bus/mdev/devices/" + device.id.text);
   }
 
   Result<std::uint32_t> available_now(const HostFs& host, const vfio::PciAddress& parent,
-                                      const std::string& type_id) const final {
+                                      const std::string& type_id) const override {
     return read_available(host, type_path(parent, type_id));
   }
 
   AttributeWrite creation_write(const vfio::PciAddress& parent, const std::string& type_id,
-                                const VgpuId& id) const final {
+                                const VgpuId& id) const override {
     return {.path = type_path(parent, type_id) / "create", .value = id.text};
   }
-  AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const final {
+  AttributeWrite removal_write(const vfio::PciAddress& parent, const VgpuId& id) const override {
     return {.path = device_path(parent, id) / "remove", .value = "1"};
   }
   Result<std::vector<AttributeWrite>> params_writes(const HostFs& /*host*/, const vfio::PciAddress& parent,
-                                                    const VgpuId& id, const std::string& params) const final {
+                                                    const VgpuId& id,
+                                                    const std::string& params) const override {
     return std::vector{
         AttributeWrite{.path = device_path(parent, id) / "nvidia/vgpu_params", .value = params}};
   }
   AttributeWrite placement_write(const vfio::PciAddress& parent, const VgpuId& id,
-                                 std::uint32_t placement) const final {
+                                 std::uint32_t placement) const override {
     return {.path = device_path(parent, id) / "nvidia/placement_id", .value = std::to_string(placement)};
   }
-};
-
-class OnGpu final : public MediatedDevices {
- public:
-  std::string_view name() const override { return "mdev on the GPU"; }
-  bool on_virtual_functions() const override { return false; }
-  /// Boards that make vGPUs on the GPU itself are too old to choose placements.
-  std::string_view why_no_placement() const override {
-    return "makes vGPUs on itself, and no places for them can be chosen there";
-  }
-};
-
-class OnFunctions final : public MediatedDevices {
- public:
-  std::string_view name() const override { return "mdev on virtual functions"; }
-  bool on_virtual_functions() const override { return true; }
-};
-
-/// A GPU whose driver lists no types may still have mediated devices.
-class None final : public MediatedDevices {
- public:
-  std::string_view name() const override { return "none"; }
-  bool makes_vgpus() const override { return false; }
-  bool on_virtual_functions() const override { return false; }
 };
 
 }  // namespace
 
 const Framework& mediated_on_gpu() {
-  static const OnGpu framework;
+  // Boards that make vGPUs on the GPU itself are too old to choose placements.
+  static const MediatedDevices framework(
+      {.name = "mdev on the GPU",
+       .has_mediated_devices = true,
+       .has_uuids = true,
+       .why_no_placement = "makes vGPUs on itself, and no places for them can be chosen there"});
   return framework;
 }
 
 const Framework& mediated_on_functions() {
-  static const OnFunctions framework;
+  static const MediatedDevices framework({.name = "mdev on virtual functions",
+                                          .on_virtual_functions = true,
+                                          .has_mediated_devices = true,
+                                          .has_uuids = true});
   return framework;
 }
 
 const Framework& no_framework() {
-  static const None framework;
+  // A GPU whose driver lists no types may still have mediated devices.
+  static const MediatedDevices framework(
+      {.name = "none", .makes_vgpus = false, .has_mediated_devices = true, .has_uuids = true});
   return framework;
 }
 

@@ -9,13 +9,14 @@
 
 namespace ferry::mdev {
 
+StuckGpus::StuckGpus(std::vector<StuckWrite> writes) : writes_(std::move(writes)) {
+  std::erase_if(writes_, is_read);
+}
+
 Result<StuckGpus> StuckGpus::read(const HostFs& host) {
   auto writes = stuck_writes(host);
   if (!writes) return fail(std::move(writes).error());
-  StuckGpus out;
-  out.writes_ = std::move(*writes);
-  std::erase_if(out.writes_, is_read);
-  return out;
+  return StuckGpus(std::move(*writes));
 }
 
 // Follows links only: the kernel keeps them, and reading one cannot hang in the driver.

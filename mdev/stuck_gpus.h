@@ -3,6 +3,7 @@
 // take too. A process that reads such an attribute hangs, and no signal ends it.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "common/result.h"
@@ -14,6 +15,9 @@ namespace ferry::mdev {
 
 class StuckGpus {
  public:
+  StuckGpus() = default;
+  /// Acts that are only reads do not count.
+  explicit StuckGpus(std::vector<StuckWrite> writes);
   /// Reads the present records of in-flight writes. Errors: the records cannot be read.
   static Result<StuckGpus> read(const HostFs& host);
   /// True if a write is in flight on any function of the GPU that `function` is or belongs to.

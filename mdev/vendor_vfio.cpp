@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -98,23 +101,22 @@ std::vector<VgpuType> parse_creatable_types(std::string_view text) {
   return out;
 }
 
-VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function) {
-  VendorFunction out;
-  out.parent.address = function.address;
+void read_vendor_function(const HostFs& host, const vfio::PciFunction& function, VgpuGpu& gpu) {
+  VgpuParent& parent = gpu.parents.emplace_back();
+  parent.address = function.address;
   auto device = read_vendor_device(host, VgpuFacts::all, function);
   if (!device) {
-    out.parent.problem = std::move(device).error();
-    return out;
+    parent.problem = std::move(device).error();
+    return;
   }
-  out.device = std::move(*device);
+  if (*device) gpu.devices.push_back(std::move(**device));
   auto types = read_creatable_types(host, function.address);
   if (types) {
-    out.parent.types = std::move(*types);
+    parent.types = std::move(*types);
   } else {
-    out.parent.problem = std::move(types).error();
+    parent.problem = std::move(types).error();
   }
-  std::ranges::sort(out.parent.types, {}, [](const VgpuType& type) { return whole_number(type.id); });
-  return out;
+  std::ranges::sort(parent.types, {}, [](const VgpuType& type) { return whole_number(type.id); });
 }
 
 std::filesystem::path current_type_path(const vfio::PciAddress& function) {
@@ -140,13 +142,12 @@ void name_by_siblings(VgpuGpu& gpu) {
 
 class VendorVfio final : public Framework {
  public:
-  std::string_view name() const override { return "vendor-specific VFIO"; }
-  bool on_virtual_functions() const override { return true; }
-  bool has_mediated_devices() const override { return false; }
-  bool has_uuids() const override { return false; }
-  bool lists_only_creatable_types() const override { return true; }
-  bool kernel_lists_devices() const override { return false; }
-  bool refuses_removal_in_use() const override { return true; }
+  VendorVfio()
+      : Framework({.name = "vendor-specific VFIO",
+                   .on_virtual_functions = true,
+                   .lists_only_creatable_types = true,
+                   .kernel_lists_devices = false,
+                   .refuses_removal_in_use = true}) {}
 
   bool is_parent(const HostScan& scan, const vfio::PciAddress& function) const override {
     return scan.host.exists(current_type_path(function));
@@ -159,9 +160,7 @@ class VendorVfio final : public Framework {
         gpu.parents.push_back({.address = function->address, .problem = stuck_error(function->address)});
         continue;
       }
-      VendorFunction read = read_vendor_function(scan.host, *function);
-      gpu.parents.push_back(std::move(read.parent));
-      if (auto& device = read.device) gpu.devices.push_back(std::move(*device));
+      read_vendor_function(scan.host, *function, gpu);
     }
     name_by_siblings(gpu);
   }

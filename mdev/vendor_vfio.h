@@ -6,8 +6,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,14 +20,10 @@ namespace ferry::mdev {
 /// counts. An id is decimal, above 0, without leading zeros. One vGPU of each type can be made.
 std::vector<VgpuType> parse_creatable_types(std::string_view text);
 
-/// A virtual function that has current_vgpu_type.
-struct VendorFunction {
-  VgpuParent parent;
-  std::optional<VgpuDevice> device;  ///< named by its id if the function itself no longer lists the type
-};
-
-/// Reads a function of this framework. A file that cannot be read becomes the parent's problem.
-VendorFunction read_vendor_function(const HostFs& host, const vfio::PciFunction& function);
+/// Adds a virtual function that has current_vgpu_type to the GPU's parents, and its vGPU to the GPU's vGPUs.
+/// A vGPU has its ID as its name, since the function itself may no longer list the type. A file that cannot
+/// be read becomes the parent's problem.
+void read_vendor_function(const HostFs& host, const vfio::PciFunction& function, VgpuGpu& gpu);
 
 /// The file that takes a type's number. EINVAL or EIO: the type cannot be created, and the file reads 0
 /// afterwards. EPERM: 0 was written while a VM uses the function.

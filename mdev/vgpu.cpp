@@ -30,6 +30,11 @@ const VgpuType* VgpuParent::find(std::string_view type_id) const {
   return found == types.end() ? nullptr : &*found;
 }
 
+std::uint32_t VgpuParent::available(std::string_view type_id) const {
+  const VgpuType* const type = find(type_id);
+  return type == nullptr ? 0 : type->available;
+}
+
 const Error* VgpuGpu::problem() const {
   for (const VgpuParent& parent : parents)
     if (parent.problem) return &*parent.problem;

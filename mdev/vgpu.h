@@ -48,7 +48,6 @@ struct VgpuType {
   std::optional<std::uint32_t> max_instances = {};
   std::optional<std::uint32_t> framebuffer_mib = {};  ///< of each vGPU; absent: not known
   bool framebuffer_by_name = false;  ///< read from the name, not from the driver, and approximate
-  std::string device_api = {};       ///< "vfio-pci"; empty: the driver does not say
   /// The GPU instance that a MIG-backed type needs, "2g.48gb+gfx". Empty: time-sliced, or not known.
   std::string mig_profile = {};
   std::optional<std::uint32_t> max_per_instance = {};  ///< on one such instance; absent: not known
@@ -63,6 +62,8 @@ struct VgpuParent {
 
   /// nullptr: no such type is listed.
   const VgpuType* find(std::string_view type_id) const;
+  /// VgpuType::available of the type; 0 if it is not listed.
+  std::uint32_t available(std::string_view type_id) const;
 };
 
 struct VgpuDevice {

@@ -99,7 +99,7 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
                                  const vfio::AcceleratorRules& rules) {
   const auto stuck = StuckGpus::read(host);
   if (!stuck) return fail(stuck.error());
-  auto bus = read_mdev_bus(host);
+  auto bus = read_mdev_bus(host, *stuck);
   if (!bus) return fail(std::move(bus).error());
 
   VgpuInventory out;
@@ -150,7 +150,7 @@ Result<VgpuGpu> scan_gpu_again(const HostFs& host, const vfio::Inventory& invent
   for (const vfio::PciFunction* virtual_one : functions) addresses.insert(virtual_one->address);
   const auto stuck = StuckGpus::read(host);
   if (!stuck) return fail(stuck.error());
-  auto bus = read_mdev_bus(host, &addresses);
+  auto bus = read_mdev_bus(host, *stuck, &addresses);
   if (!bus) return fail(std::move(bus).error());
   VgpuGpu gpu = read_gpu({.host = host, .inventory = inventory, .stuck = *stuck, .bus = *bus}, *function,
                          functions, before.never_has_functions);

@@ -39,8 +39,7 @@ VgpuType type_of(const std::string& ids, std::uint32_t most, bool available) {
           .name = "virtual function " + ids,
           .short_name = ids,
           .available = available ? 1U : 0U,
-          .max_instances = most,
-          .device_api = "vfio-pci"};
+          .max_instances = most};
 }
 
 tl::unexpected<Error> no_params() {
@@ -137,18 +136,13 @@ void read_parent(const HostFs& host, VgpuFacts facts, bool stuck, std::optional<
 
 class WholeFunctions final : public Framework {
  public:
-  std::string_view name() const override { return "whole virtual functions"; }
-  bool on_virtual_functions() const override { return true; }
-  bool has_mediated_devices() const override { return false; }
-  bool binds_functions() const override { return true; }
-  bool by_nvidias_driver() const override { return false; }
-  bool has_uuids() const override { return false; }
-  bool lists_only_creatable_types() const override { return false; }
-  bool kernel_lists_devices() const override { return true; }
-  bool refuses_removal_in_use() const override { return false; }
-  std::string_view why_no_placement() const override {
-    return "passes its virtual functions through whole, and no places for them can be chosen";
-  }
+  WholeFunctions()
+      : Framework({.name = "whole virtual functions",
+                   .on_virtual_functions = true,
+                   .binds_functions = true,
+                   .by_nvidias_driver = false,
+                   .why_no_placement = "passes its virtual functions through whole, and no places for them "
+                                       "can be chosen"}) {}
 
   Result<> check_params(const VgpuGpu& gpu, std::string_view params) const override {
     if (!gpu.has_vf_params) return no_params();

@@ -29,6 +29,8 @@ struct GpuSelection {
   std::vector<std::uint16_t> vendors;
 
   bool matches(const vfio::PciFunction& function, const ModelNames& models_of) const;
+  /// True if it matches any GPU.
+  bool empty() const { return models.empty() && addresses.empty() && numa_nodes.empty() && vendors.empty(); }
 };
 
 // Model names as users write and see them.

@@ -12,16 +12,6 @@
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::policy {
-std::string_view text(Foreign foreign) {
-  return foreign == Foreign::keep ? "keep" : "take";
-}
-
-std::optional<Foreign> parse_foreign(std::string_view word) {
-  for (const Foreign one : {Foreign::keep, Foreign::take})
-    if (word == text(one)) return one;
-  return std::nullopt;
-}
-
 bool AllowedDevices::allows(const mdev::VgpuType& type) const {
   return std::ranges::any_of(types, [&](const std::string& pattern) {
     return fits_glob(pattern, type.short_name) || fits_glob(pattern, type.name);

@@ -52,9 +52,7 @@ enum class Foreign {
   keep,  ///< their GPU is refused
   take,  ///< they are removed unless in use
 };
-std::string_view text(Foreign foreign);
-/// "keep", "take"; absent for another word.
-std::optional<Foreign> parse_foreign(std::string_view word);
+inline constexpr Words<Foreign, 2> kForeignWords = {{{"keep", Foreign::keep}, {"take", Foreign::take}}};
 
 /// The accelerators whose registers hostd reads (vfio/registers).
 enum class ReadRegisters {

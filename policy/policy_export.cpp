@@ -179,8 +179,7 @@ std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
   const vgpu::ProfileItem& gpus = item.gpus;
   const GpuSelection& by = item.selection;
-  const bool chosen_otherwise = !gpus.filters.empty() || !by.models.empty() || !by.addresses.empty() ||
-                                !by.numa_nodes.empty() || !by.vendors.empty();
+  const bool chosen_otherwise = !gpus.filters.empty() || !by.empty();
   if (!gpus.all_devices) {
     lines.push_back(fmt::format("devices: [{}]", fmt::join(gpus.indices, ", ")));
   } else if (!chosen_otherwise) {
@@ -240,7 +239,7 @@ std::string policy_text(const PolicyFile& file) {
     if (!unasked.contains(name)) release.push_back(key_text(name));
   if (!release.empty()) out += fmt::format("release: [{}]\n", fmt::join(release, ", "));
 
-  if (any.foreign) out += fmt::format("foreign: {}\n", text(*any.foreign));
+  if (any.foreign) out += fmt::format("foreign: {}\n", word_for(kForeignWords, *any.foreign));
   if (any.registers != ReadRegisters::automatic)
     out += fmt::format("registers: {}\n", word_for(kReadRegisters, any.registers));
   if (any.sanitize != kSanitizeByDefault)

@@ -38,29 +38,43 @@ constexpr const char* kWhole = "whole";
 /// Keys that choose GPUs beside `devices`.
 constexpr std::array kSelectors = {vgpu::ItemReader::kFilter, kModel, kAddress, kNumaNode, kVendor};
 
+/// Reads a word of a table. Each scalar counts, since YAML 1.1 takes `off` for a boolean. `expected`
+/// names the words, and `meant` is did_you_mean() or empty.
+template <typename Value, std::size_t Size>
+Result<Value> read_word(const vgpu::ItemReader& reader, const ConfigNode& word, const std::string& key,
+                        const Words<Value, Size>& words, const char* expected, const std::string& meant,
+                        const char* hint) {
+  const auto known = word.kind == Kind::scalar ? value_for(words, word.text) : std::nullopt;
+  if (known) return *known;
+  return reader.refuse(word, key, fmt::format("expected {}, found {}{}", expected, word.described(), meant),
+                       hint);
+}
+
 Result<Mode> read_mode(const vgpu::ItemReader& reader, const ConfigNode& item, const std::string& path) {
   const ConfigMember* mode = item.find(kMode);
   const std::string key = path + "." + kMode;
   if (mode == nullptr) return reader.refuse(item, key, "the key is missing", "host, passthrough or vgpu");
-  if (mode->value.is_string())
-    if (const auto known = api::parse_mode(mode->value.text)) return *known;
-  return reader.refuse(
-      mode->value, key,
-      fmt::format("expected host, passthrough or vgpu, found {}{}", mode->value.described(),
-                  did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"})));
+  return read_word(reader, mode->value, key, api::kModes, "host, passthrough or vgpu",
+                   did_you_mean(mode->value.text, std::vector<std::string>{"host", "passthrough", "vgpu"}),
+                   "");
 }
 
 Result<Allocation> read_allocation(const vgpu::ItemReader& reader, const ConfigNode& item,
                                    const std::string& path) {
   const ConfigMember* word = item.find(kAllocation);
   if (word == nullptr) return Allocation::device_plugin;
-  if (word->value.is_string())
-    if (const auto known = api::parse_allocation(word->value.text)) return *known;
-  return reader.refuse(
-      word->value, path + "." + kAllocation,
-      fmt::format("expected device-plugin or dra, found {}{}", word->value.described(),
-                  did_you_mean(word->value.text, std::vector<std::string>{"device-plugin", "dra"})),
+  return read_word(
+      reader, word->value, path + "." + kAllocation, api::kAllocations, "device-plugin or dra",
+      did_you_mean(word->value.text, std::vector<std::string>{"device-plugin", "dra"}),
       "with device-plugin pods ask for a resource of the node, with dra they have a ResourceClaim");
+}
+
+/// Refuses a pattern that is no glob.
+Result<> check_glob(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key) {
+  const std::string fault = glob_fault(node.text);
+  if (fault.empty()) return {};
+  return reader.refuse(node, key, fmt::format("'{}' {}: it would match nothing", node.text, fault),
+                       "a glob has * for anything, ? for one character and [...] for one of several");
 }
 
 Result<> read_model(const vgpu::ItemReader& reader, const ConfigNode& node, const std::string& key,
@@ -69,10 +83,7 @@ Result<> read_model(const vgpu::ItemReader& reader, const ConfigNode& node, cons
     return reader.refuse(node, key, fmt::format("expected a model, found {}", node.described()),
                          "a glob on what `ferry status` shows, as in \"*L40S*\", or on the IDs, 10de:26b9");
   }
-  if (const std::string fault = glob_fault(node.text); !fault.empty()) {
-    return reader.refuse(node, key, fmt::format("'{}' {}: it would match nothing", node.text, fault),
-                         "a glob has * for anything, ? for one character and [...] for one of several");
-  }
+  if (auto good = check_glob(reader, node, key); !good) return good;
   into.models.push_back(node.text);
   return {};
 }
@@ -200,10 +211,7 @@ Result<AllowedDevices> read_allow(const vgpu::ItemReader& reader, const ConfigNo
                            fmt::format("expected whole or a vGPU type, found {}", value->described()),
                            "a glob on the types that `ferry vgpu types` shows, as in \"L40S-*Q\"");
     }
-    if (const std::string fault = glob_fault(value->text); !fault.empty()) {
-      return reader.refuse(*value, key, fmt::format("'{}' {}: it would match nothing", value->text, fault),
-                           "a glob has * for anything, ? for one character and [...] for one of several");
-    }
+    if (auto good = check_glob(reader, *value, key); !good) return fail(std::move(good).error());
     if (value->text == kWhole)
       out.whole = true;
     else
@@ -275,20 +283,6 @@ Result<PolicyItem> read_policy_item(const vgpu::ItemReader& reader, const vgpu::
   if (!mode) return fail(std::move(mode).error());
   if (auto r = read_carried(reader, *node, path, *mode, *gpus); !r) return fail(std::move(r).error());
   return PolicyItem{.gpus = std::move(*gpus), .mode = *mode, .selection = std::move(*selection)};
-}
-
-/// Reads one of a few words below the document; without the key it is `otherwise`. Each scalar counts, since
-/// YAML 1.1 takes `off` for a boolean. `expected` names the words.
-template <typename Value, std::size_t Size>
-Result<Value> read_word(const vgpu::ItemReader& reader, const ConfigNode& root, const char* key,
-                        const Words<Value, Size>& words, Value otherwise, const char* expected,
-                        const char* hint) {
-  const ConfigMember* word = root.find(key);
-  if (word == nullptr) return otherwise;
-  const auto known = word->value.kind == Kind::scalar ? value_for(words, word->value.text) : std::nullopt;
-  if (known) return *known;
-  return reader.refuse(word->value, key,
-                       fmt::format("expected {}, found {}", expected, word->value.described()), hint);
 }
 
 constexpr const char* kVersion = "v2";
@@ -368,20 +362,22 @@ Result<PolicyFile> read_v2(const ConfigText& source, const ConfigNode& root) {
   if (!release) return fail(release.error());
   std::optional<Foreign> foreign;
   if (const ConfigMember* word = root.find(kForeign)) {
-    foreign = word->value.is_string() ? parse_foreign(word->value.text) : std::nullopt;
-    if (!foreign) {
-      return reader.refuse(
-          word->value, kForeign, fmt::format("expected keep or take, found {}", word->value.described()),
-          "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
-    }
+    const auto read = read_word(
+        reader, word->value, kForeign, kForeignWords, "keep or take", "",
+        "keep refuses a GPU on which a mediated device that Ferry did not make would have to be removed");
+    if (!read) return fail(read.error());
+    foreign = *read;
   }
-  const auto registers =
-      read_word(reader, root, kRegisters, kReadRegisters, ReadRegisters::automatic, "auto, all or off",
-                "auto reads the registers of GPUs where a Kata class is confidential");
+  Result<ReadRegisters> registers = ReadRegisters::automatic;
+  if (const ConfigMember* word = root.find(kRegisters))
+    registers = read_word(reader, word->value, kRegisters, kReadRegisters, "auto, all or off", "",
+                          "auto reads the registers of GPUs where a Kata class is confidential");
   if (!registers) return fail(registers.error());
-  const auto sanitize =
-      read_word(reader, root, kSanitizeKey, kSanitize, kSanitizeByDefault, "required, best-effort or off",
-                "required keeps back a GPU that could not be reset between two VMs, or without a proof");
+  Result<Sanitize> sanitize = kSanitizeByDefault;
+  if (const ConfigMember* word = root.find(kSanitizeKey))
+    sanitize =
+        read_word(reader, word->value, kSanitizeKey, kSanitize, "required, best-effort or off", "",
+                  "required keeps back a GPU that could not be reset between two VMs, or without a proof");
   if (!sanitize) return fail(sanitize.error());
   PolicyFile out{.file = source.file, .policies = {}};
   for (vgpu::NamedItems& list : *lists) {

@@ -90,6 +90,7 @@ struct UseReport {
   /// The reason why a device user may have been missed. An empty list of users then proves nothing, and no
   /// device may be taken away. Empty: none was missed.
   std::string blind = {};
+  std::string blind_hint = {};                     ///< what to do then; empty: look with more rights
   std::map<std::string, std::string> unseen = {};  ///< the same for single devices, by UseQuestion::device
 
   std::span<const DeviceUser> of(const std::string& device) const;

@@ -10,21 +10,26 @@
 #include "common/text/text.h"
 
 namespace ferry::virt {
+namespace {
 
-Error libvirt_error(Errc code, const std::string& what) {
+/// libvirt's last error in this thread.
+Error libvirt_error(const std::string& what) {
   const virError* last = ::virGetLastError();
   std::string why = last != nullptr && last->message != nullptr ? last->message : "no reason given";
   // QEMU's own output has newlines; an error is one line.
   while (why.ends_with('\n')) why.pop_back();
   for (char& c : why)
     if (c == '\n' || c == '\r') c = ' ';
-  return {.code = make_error_code(code), .message = what + ": " + why};
+  return {.code = make_error_code(Errc::unreachable), .message = what + ": " + why};
 }
 
+/// A string that libvirt allocated; empty for nullptr.
 std::string taken(char* text) {
   const std::unique_ptr<char, void (*)(void*)> owned(text, std::free);
   return text != nullptr ? text : "";
 }
+
+}  // namespace
 
 Result<Connection> connect(const HostFs& host, std::string uri) {
   if (uri.empty()) {
@@ -40,9 +45,9 @@ Result<Connection> connect(const HostFs& host, std::string uri) {
 
   // The default handler also prints errors to stderr.
   ::virSetErrorFunc(nullptr, [](void* /*data*/, virErrorPtr /*error*/) {});
-  Connection connection(::virConnectOpenReadOnly(uri.c_str()));
+  Connection connection(::virConnectOpenReadOnly(uri.c_str()), ::virConnectClose);
   if (!connection) {
-    Error error = libvirt_error(Errc::unreachable, "connect to libvirt at " + uri);
+    Error error = libvirt_error("connect to libvirt at " + uri);
     error.hint = "start its daemon (systemctl start libvirtd, or virtqemud), or name another with --connect";
     return fail(std::move(error));
   }
@@ -52,18 +57,19 @@ Result<Connection> connect(const HostFs& host, std::string uri) {
 Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Connection& connection) {
   virDomainPtr* list = nullptr;
   const int count = ::virConnectListAllDomains(connection.get(), &list, VIR_CONNECT_LIST_DOMAINS_ACTIVE);
-  if (count < 0) return fail(libvirt_error(Errc::unreachable, "list libvirt's running domains"));
+  if (count < 0) return fail(libvirt_error("list libvirt's running domains"));
   const std::unique_ptr<virDomainPtr, void (*)(void*)> owned(list, std::free);
-  std::vector<DomainHandle> handles;
-  for (virDomainPtr handle : std::span(list, static_cast<std::size_t>(count))) handles.emplace_back(handle);
+  std::vector<std::unique_ptr<virDomain, int (*)(virDomain*)>> handles;
+  for (virDomain* handle : std::span(list, static_cast<std::size_t>(count)))
+    handles.emplace_back(handle, ::virDomainFree);
 
   std::vector<Domain> domains;
-  for (const DomainHandle& handle : handles) {
+  for (const auto& handle : handles) {
     const std::string name = ::virDomainGetName(handle.get());
     const std::string xml = taken(::virDomainGetXMLDesc(handle.get(), 0));
     const bool has_ended = xml.empty() && ::virGetLastErrorCode() == VIR_ERR_NO_DOMAIN;
     if (has_ended) continue;
-    if (xml.empty()) return fail(libvirt_error(Errc::unreachable, "domain " + name));
+    if (xml.empty()) return fail(libvirt_error("domain " + name));
     auto domain = read_domain_xml(xml);
     if (!domain) return fail(std::move(domain).error().during("domain " + name));
     if (const auto pid = host.read_attribute("run/libvirt/qemu/" + name + ".pid"))

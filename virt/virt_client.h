@@ -25,19 +25,6 @@ std::string answer_text(const Error& error);
 /// Reads an answer. An error in it is returned as that error; an unreadable answer is Errc::malformed_host.
 Result<std::vector<Domain>> read_domains_answer(std::string_view text);
 
-struct HelperOutput {
-  std::string out;
-  std::string err;
-  int exit_status = 0;  ///< 128 + the signal's number if a signal ended it
-};
-
-/// Runs a program to its end, with an empty stdin, both outputs collected and the caller's environment. A
-/// name without '/' is looked up in PATH. After the deadline the program is killed: Errc::unreachable. So it
-/// must hold no lock or other state of Ferry's, and never write to the host, as only HostWriter does.
-Result<HelperOutput> run_helper(const std::filesystem::path& program,
-                                const std::vector<std::string>& arguments,
-                                std::chrono::milliseconds deadline);
-
 /// The program to ask, and the libvirt that it connects to.
 struct VirtHelper {
   std::filesystem::path program;          ///< `ferry-virt`: a path, or a bare name that PATH finds
@@ -49,7 +36,8 @@ struct VirtHelper {
 inline constexpr std::chrono::milliseconds kDomainsDeadline{2000};
 
 /// The running domains. Errc::unreachable: no such program, or libvirt does not answer by the deadline
-/// (ferry-virt is killed then; it holds no lock). Errc::malformed_host: the answer cannot be read.
+/// (ferry-virt is ended then; it holds no lock and writes nothing). Errc::malformed_host: the answer cannot
+/// be read.
 Result<std::vector<Domain>> running_domains(const VirtHelper& helper,
                                             std::chrono::milliseconds deadline = kDomainsDeadline);
 

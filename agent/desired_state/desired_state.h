@@ -54,9 +54,6 @@ struct DesiredPolicy {
   policy::Policy policy;
   /// "policy one-vm (label gpu-ferry.io/policy=one-vm)", for people.
   std::string text() const { return "policy " + name + " (" + source + ")"; }
-  bool operator==(const DesiredPolicy& other) const {
-    return name == other.name && config == other.config && source == other.source;
-  }
 };
 
 struct DesiredState {

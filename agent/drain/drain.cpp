@@ -26,22 +26,22 @@ bool is_ours(const policy::NodeObject& node) {
 
 /// Device users of the refused GPUs.
 struct DeviceUsers {
-  std::vector<NodePod> pods;          ///< that still exist, each once
+  std::vector<PodOnNode> pods;        ///< that still exist, each once
   std::vector<std::string> operands;  ///< pods that end once their operands are paused; for people
   std::vector<std::string> kept;      ///< never evicted; for people
   std::vector<std::string> unknown;   ///< their pod is not known, or has just ended
 };
 
 /// Null: no such pod.
-const NodePod* pod_of(const api::ReportedUser& user, const std::vector<NodePod>& pods) {
-  const auto found = std::ranges::find_if(pods, [&](const NodePod& pod) {
+const PodOnNode* pod_of(const api::ReportedUser& user, const std::vector<PodOnNode>& pods) {
+  const auto found = std::ranges::find_if(pods, [&](const PodOnNode& pod) {
     if (!user.pod_uid.empty() && pod.uid != user.pod_uid) return false;
     return user.kind == "pod" ? user.name == pod.text() : !user.pod_uid.empty();
   });
   return found == pods.end() ? nullptr : &*found;
 }
 
-DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& pods,
+DeviceUsers users_of(const api::HostStatus& host, const std::vector<PodOnNode>& pods,
                      const std::set<std::string>& operands) {
   DeviceUsers out;
   for (const api::AcceleratorStatus& gpu : host.accelerators) {
@@ -53,7 +53,7 @@ DeviceUsers users_of(const api::HostStatus& host, const std::vector<NodePod>& po
     const bool named = !std::ranges::all_of(gpu.users, &api::ReportedUser::by_the_plugin);
     for (const api::ReportedUser& user : gpu.users) {
       if (named && user.by_the_plugin) continue;
-      const NodePod* const pod = pod_of(user, pods);
+      const PodOnNode* const pod = pod_of(user, pods);
       if (pod == nullptr) {
         const bool in_a_pod = user.kind == "pod" || !user.pod_uid.empty();
         (in_a_pod ? out.unknown : out.kept).push_back(user.text());
@@ -75,10 +75,10 @@ std::string joined(const std::vector<std::string>& texts) {
   return fmt::format("{}", fmt::join(texts, ", "));
 }
 
-std::string joined(const std::vector<NodePod>& pods) {
+std::string joined(const std::vector<PodOnNode>& pods) {
   std::vector<std::string> names;
   names.reserve(pods.size());
-  for (const NodePod& pod : pods) names.push_back(pod.text());
+  for (const PodOnNode& pod : pods) names.push_back(pod.text());
   return joined(names);
 }
 
@@ -113,7 +113,7 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, D
     if (!host.hostd_speaks) return nothing("ferry hostd does not run on this node");
     std::vector<std::string> still;
     still.reserve(users.pods.size());
-    for (const NodePod& pod : users.pods) still.push_back("pod " + pod.text());
+    for (const PodOnNode& pod : users.pods) still.push_back("pod " + pod.text());
     std::ranges::move(users.kept, std::back_inserter(still));
     std::ranges::move(users.unknown, std::back_inserter(still));
     std::string why =
@@ -127,7 +127,7 @@ DrainNeed need_when_begun(const HostSide& host, const DrainSnapshot& snapshot, D
   // Another device user, or the absence of hostd, would keep the change from its end: the evictions would be
   // in vain. A paused operand may yet stay.
   if (!host.hostd_speaks || !users.kept.empty() || !users.operands.empty()) return need;
-  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
+  std::erase_if(users.pods, [](const PodOnNode& pod) { return pod.ends; });
   need.pods = std::move(users.pods);
   return need;
 }
@@ -201,7 +201,7 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (mark && !mark->since && host.status->phase != api::NodePhase::ready) return over(need, mark->failed);
   if (host.status->phase != api::NodePhase::blocked) return nothing();
   if (!snapshot.pods && !mark) return nothing("the pods of the node cannot be seen");
-  DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<NodePod>()), operands);
+  DeviceUsers users = users_of(*host.status, snapshot.pods.value_or(std::vector<PodOnNode>()), operands);
   if (mark && mark->since) return need_when_begun(host, snapshot, std::move(users), *mark, std::move(need));
 
   // No drain runs yet. Without hostd the users may be others by now, and no change would follow.
@@ -209,7 +209,7 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
   if (!snapshot.eviction_refused.empty()) return nothing(snapshot.eviction_refused);
   if (!users.kept.empty()) return nothing(joined(users.kept) + " would stay");
   if (!users.unknown.empty()) return nothing("no such pod is seen here: " + joined(users.unknown));
-  std::erase_if(users.pods, [](const NodePod& pod) { return pod.ends; });
+  std::erase_if(users.pods, [](const PodOnNode& pod) { return pod.ends; });
   if (users.pods.empty()) return nothing();
   need.kind = Kind::evict;
   need.pods = std::move(users.pods);
@@ -218,14 +218,14 @@ DrainNeed need_now(const policy::NodeObject& node, const DesiredState& desired_s
 
 }  // namespace
 
-std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods) {
+std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<PodOnNode>& pods) {
   std::set<NamedOwner> out;
   if (!host.status) return out;
   for (const api::AcceleratorStatus& gpu : host.status->accelerators) {
     if (gpu.state != api::GpuState::blocked) continue;
     for (const api::ReportedUser& user : gpu.users) {
-      const NodePod* const pod = pod_of(user, pods);
-      if (pod != nullptr && pod->daemon_set) out.insert(*pod->daemon_set);
+      const PodOnNode* const pod = pod_of(user, pods);
+      if (pod != nullptr && pod->controller) out.insert(*pod->controller);
     }
   }
   return out;
@@ -238,8 +238,8 @@ DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired
   return need;
 }
 
-DrainStep drain_undone(const policy::NodeObject& node, bool cordoned) {
-  DrainStep out;
+NodePatchContent drain_undone(const policy::NodeObject& node, bool cordoned) {
+  NodePatchContent out;
   // A failed drain stays recorded.
   const auto mark = read_drain_mark(value_of(node.annotations, api::kDrainAnnotation));
   if (mark && mark->since) out.annotations[api::kDrainAnnotation] = std::nullopt;

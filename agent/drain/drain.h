@@ -12,7 +12,6 @@
 #pragma once
 
 #include <chrono>
-#include <compare>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -20,43 +19,25 @@
 #include <vector>
 
 #include "agent/desired_state/desired_state.h"
+#include "agent/node_refusals.h"
 #include "agent/node_report.h"
 #include "agent/operator_compat/operands.h"
+#include "agent/operator_compat/two_owners.h"
 #include "agent/rollout/rollout.h"
 #include "policy/kubernetes_files.h"
 
 namespace ferry::agent {
 
-/// The DaemonSet that a pod names as its controller. Any tenant may write that name into a pod.
-struct NamedOwner {
-  std::string space;  ///< the pod's namespace, which is the owner's too
-  std::string name;
-  std::string uid;
-  std::string text() const { return space + "/" + name; }
-  auto operator<=>(const NamedOwner&) const = default;
-};
-
-/// A pod on this node that has not ended.
-struct NodePod {
-  std::string space;
-  std::string name;
-  std::string uid;
-  std::string kept = {};  ///< why it is never evicted: "it is of DaemonSet x"; empty: it may be
-  bool ends = false;      ///< it is being deleted
-  std::optional<NamedOwner> daemon_set = {};  ///< as the pod names it, even if there is none
-  std::string text() const { return space + "/" + name; }
-  bool operator==(const NodePod&) const = default;
-};
-
 /// Input of a drain, beside the desired state and the host.
 struct DrainSnapshot {
   /// Time limit of a drain; absent: no pod is evicted, and a drain that has begun is undone.
   std::optional<std::chrono::seconds> timeout;
-  bool cordoned = false;                     ///< the Node is cordoned, by any program or person
-  std::optional<std::vector<NodePod>> pods;  ///< absent: they cannot be listed
-  std::string eviction_refused = {};         ///< why the API server refuses evictions; empty: it does not
-  std::vector<std::string> delayed = {};     ///< why the last evictions were delayed
-  std::string cordon_refused = {};           ///< why the API server refuses to (un)cordon; empty: it does not
+  bool cordoned = false;  ///< the Node is cordoned, by any program or person
+  /// OtherPrograms::pods, with PodOnNode::kept for DaemonSets too; absent: they cannot be listed.
+  std::optional<std::vector<PodOnNode>> pods;
+  std::string eviction_refused = {};      ///< why the API server refuses evictions; empty: it does not
+  std::vector<std::string> delayed = {};  ///< why the last evictions were delayed
+  std::string cordon_refused = {};        ///< why the API server refuses to (un)cordon; empty: it does not
   std::chrono::system_clock::time_point now;
   /// Time since the start of the drain on the Node, by a clock that is never set; absent: `now` counts.
   std::optional<std::chrono::seconds> lasted = {};
@@ -73,14 +54,14 @@ struct DrainNeed {
   Kind kind = Kind::nothing;
   std::uint64_t generation = 0;  ///< of desired.json; of `evict` and `over`
   bool begun = false;            ///< the Node shows the drain
-  std::vector<NodePod> pods;     ///< of `evict`: pods that are not being deleted yet
+  std::vector<PodOnNode> pods;   ///< of `evict`: pods that are not being deleted yet
   std::string why;               ///< of `over`; of `nothing`, why pods are not evicted; empty: none need be
   std::chrono::seconds left{0};  ///< of `evict`, once begun
   bool keeps_failure = false;    ///< the failure stays recorded: the desired state is the same
 };
 
 /// The DaemonSets that pods with refused GPUs name as their controllers.
-std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<NodePod>& pods);
+std::set<NamedOwner> owners_in_the_way(const HostSide& host, const std::vector<PodOnNode>& pods);
 
 /// `operands`: UIDs of the pods that end once their operands are paused.
 DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired_state, const HostSide& host,
@@ -89,14 +70,14 @@ DrainNeed drain_need(const policy::NodeObject& node, const DesiredState& desired
 struct DrainStep {
   LabelChanges annotations;           ///< new values
   std::optional<bool> unschedulable;  ///< new spec.unschedulable; absent: unchanged
-  std::vector<NodePod> evict;         ///< to be evicted now; the Node shows the drain already
+  std::vector<PodOnNode> evict;       ///< to be evicted now; the Node shows the drain already
   std::vector<NodeEvent> events;
   DrainReport report;
   std::optional<std::chrono::seconds> left;  ///< time until the next reconcile; absent: none is needed
 };
 
 /// Undoes the drain of an agent that ends. The next agent begins it anew if it is still needed.
-DrainStep drain_undone(const policy::NodeObject& node, bool cordoned);
+NodePatchContent drain_undone(const policy::NodeObject& node, bool cordoned);
 
 DrainStep drain_step(const policy::NodeObject& node, const DesiredState& desired_state,
                      const DrainSnapshot& snapshot, const DrainNeed& need, const RolloutStep& rollout);

@@ -28,30 +28,25 @@ Evictions::Evictions(kube::ApiClient& client, kube::Timers& timers, kube::Random
       timer_(timers) {}
 
 Evictions::~Evictions() {
-  for (auto& [uid, asked] : asked_) forget(asked);
+  leave_out_others({});
 }
 
-void Evictions::forget(Asked& asked) {
-  if (asked.call) client_.cancel(*asked.call);
-  asked.call.reset();
-}
-
-void Evictions::leave_out_others(const std::vector<NodePod>& pods) {
+void Evictions::leave_out_others(const std::vector<PodOnNode>& pods) {
   std::set<std::string> named;
-  for (const NodePod& pod : pods) named.insert(pod.uid);
-  for (auto& [uid, asked] : asked_)
-    if (!named.contains(uid)) forget(asked);
+  for (const PodOnNode& pod : pods) named.insert(pod.uid);
+  for (const auto& [uid, asked] : asked_)
+    if (!named.contains(uid) && asked.call) client_.cancel(*asked.call);
   std::erase_if(asked_, [&](const auto& one) { return !named.contains(one.first); });
 }
 
-void Evictions::act(const std::vector<NodePod>& pods) {
+void Evictions::act(const std::vector<PodOnNode>& pods) {
   if (pods.empty()) {
     refused_.clear();
     refused_since_.reset();
   }
   leave_out_others(pods);
   std::erase_if(delays_, [this](const auto& one) { return !asked_.contains(one.first); });
-  for (const NodePod& pod : pods) {
+  for (const PodOnNode& pod : pods) {
     // Without a UID the eviction could hit another pod of the same name.
     if (pod.uid.empty()) continue;
     Asked& asked = asked_[pod.uid];
@@ -65,7 +60,7 @@ void Evictions::act(const std::vector<NodePod>& pods) {
   if (first) timer_.set(*first, changed_);
 }
 
-void Evictions::ask(const NodePod& pod, Asked& asked) {
+void Evictions::ask(const PodOnNode& pod, Asked& asked) {
   asked.call = client_.evict(kube::pod_ref(pod.space, pod.name), pod.uid,
                              [this, pod](Result<kube::Eviction> eviction) {
                                const auto found = asked_.find(pod.uid);
@@ -75,7 +70,7 @@ void Evictions::ask(const NodePod& pod, Asked& asked) {
                              });
 }
 
-void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction> eviction) {
+void Evictions::answered(const PodOnNode& pod, Asked& asked, Result<kube::Eviction> eviction) {
   asked.call.reset();
   std::string why;
   std::optional<std::chrono::seconds> retry_after;
@@ -86,11 +81,11 @@ void Evictions::answered(const NodePod& pod, Asked& asked, Result<kube::Eviction
       if (!refused_since_) refused_since_ = timers_.now();
       if (timers_.now() - *refused_since_ >= kRefusalPatience) refused_ = why;
     }
-  } else if (refused_since_.reset(); eviction->outcome == kube::Eviction::Outcome::not_now) {
+  } else {
+    refused_since_.reset();
     why = eviction->why;
     retry_after = eviction->retry_after;
-  } else if (eviction->outcome == kube::Eviction::Outcome::begun) {
-    spdlog::info("pod {} is evicted", pod.text());
+    if (why.empty() && !eviction->gone) spdlog::info("pod {} is evicted", pod.text());
   }
   // The watch reports the pod's end. A pod that does not end is evicted again.
   asked.again = timers_.now() + asked.backoff.next(random_, retry_after);

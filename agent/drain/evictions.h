@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "agent/drain/drain.h"
+#include "agent/node_refusals.h"
 #include "common/pinned.h"
 #include "kube/api_client.h"
 #include "kube/backoff.h"
@@ -27,10 +28,10 @@ class Evictions : Pinned {
 
   /// Forgets all pods that are not in `pods`. Their evictions are cancelled: a request under way may still
   /// succeed, but is not repeated. Starts no eviction.
-  void leave_out_others(const std::vector<NodePod>& pods);
+  void leave_out_others(const std::vector<PodOnNode>& pods);
 
   /// The same; also evicts each of `pods` whose last eviction is long enough ago.
-  void act(const std::vector<NodePod>& pods);
+  void act(const std::vector<PodOnNode>& pods);
 
   /// Why further evictions are useless; empty: they are not. Cleared once there is no pod to evict.
   const std::string& refused() const { return refused_; }
@@ -40,7 +41,6 @@ class Evictions : Pinned {
   std::vector<std::string> delayed() const;
 
  private:
-  using Moment = kube::Timers::Clock::time_point;
   struct Asked {
     std::optional<kube::ApiClient::Call> call;
     Moment again;
@@ -48,9 +48,8 @@ class Evictions : Pinned {
     std::string why;  ///< reason of the last failure
   };
 
-  void ask(const NodePod& pod, Asked& asked);
-  void answered(const NodePod& pod, Asked& asked, Result<kube::Eviction> eviction);
-  void forget(Asked& asked);
+  void ask(const PodOnNode& pod, Asked& asked);
+  void answered(const PodOnNode& pod, Asked& asked, Result<kube::Eviction> eviction);
 
   kube::ApiClient& client_;
   kube::Timers& timers_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "agent/kata/kata_step.h"
+#include "agent/node_refusals.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"
@@ -73,7 +74,6 @@ class ArtifactPulls : Pinned {
   bool take_news() { return std::exchange(news_, false); }
 
  private:
-  using Moment = kube::Timers::Clock::time_point;
   struct Tried {
     std::string configuration;
     Moment again;

@@ -28,14 +28,10 @@ bool says_none(const ConfigText& text) {
 
 }  // namespace
 
-DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels) {
+Result<std::optional<kata::DesiredClasses>> desired_runtimes(const KataSource& source, const Labels& labels) {
   constexpr const char* kStay = "Kata's runtimes stay as they are";
-  DesiredRuntimes out;
-  const auto without = [&out](std::string trouble) {
-    out.trouble = std::move(trouble);
-    return std::move(out);
-  };
-  if (!source.is_known) return out;
+  const auto without = [](const std::string& trouble) { return fail(Errc::invalid_config, trouble); };
+  if (!source.is_known) return std::nullopt;
   if (!source.trouble.empty()) return without(fmt::format("{}: {}", source.trouble, kStay));
   if (source.texts.empty())
     return without(
@@ -45,12 +41,11 @@ DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels)
     return without(
         fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay));
   auto file = kata::read_classes(source.texts.front());
-  if (!file) return without(file.error().text());
+  if (!file) return fail(std::move(file).error());
   if (file->classes.empty() && !says_none(source.texts.front()))
     return without(fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
                                source.texts.front().file, kStay));
-  out.counts = true;
-  out.config = source.texts.front();
+  kata::DesiredClasses out{.config = source.texts.front(), .classes = {}, .source = source.name};
   for (const kata::KataClass& kata : file->classes)
     if (!kata.node_selector || has_all(labels, *kata.node_selector)) out.classes.push_back(kata.name);
   return out;
@@ -213,61 +208,62 @@ NodeChange change_of(const policy::NodeObject& node, const HostSide& host, const
 
 // ---- messages for people
 
-struct Line {
-  const char* reason;  // the event's; null: no event is recorded
-  std::string text;
-};
-
-std::vector<Line> lines_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
-                           const KataPlan& plan, const RolloutStep& rollout_step) {
-  std::vector<Line> out;
-  if (!plan.trouble.empty()) out.push_back({api::event::kInvalidRuntimeClasses, plan.trouble});
-  if (!snapshot.unwritable.empty()) out.push_back({api::event::kRuntimeFailed, snapshot.unwritable});
+/// The messages for the node's error, each with the reason of its event. An empty reason: no event is
+/// recorded.
+std::vector<NodeEvent> troubles_of(const policy::NodeObject& node, const HostSide& host,
+                                   const KataSnapshot& snapshot, const KataPlan& plan,
+                                   const RolloutStep& rollout_step) {
+  std::vector<NodeEvent> out;
+  const auto add = [&out](const char* reason, std::string text) {
+    out.push_back({.warning = true, .reason = reason, .message = std::move(text)});
+  };
+  if (!plan.trouble.empty()) add(api::event::kInvalidRuntimeClasses, plan.trouble);
+  if (!snapshot.unwritable.empty()) add(api::event::kRuntimeFailed, snapshot.unwritable);
   if (!plan.next) return out;
-  if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience) {
-    out.push_back(
-        {api::event::kHostdUnavailable, fmt::format("ferry hostd has not taken up /{} for more than {} "
-                                                    "seconds; does it run on this node, with --kata?",
-                                                    api::kDesiredClassesFile, kAnswerPatience.count())});
-  }
-  if (!host.kata.error.empty()) out.push_back({api::event::kRuntimeFailed, host.kata.error});
+
+  if (!plan.answered && !host.kata.applying && host.kata_silent > kAnswerPatience)
+    add(api::event::kHostdUnavailable,
+        fmt::format("ferry hostd has not taken up /{} for more than {} seconds; does it run on this node, "
+                    "with --kata?",
+                    api::kDesiredClassesFile, kAnswerPatience.count()));
+  if (!host.kata.error.empty()) add(api::event::kRuntimeFailed, host.kata.error);
   for (const kata::OtherHandler& other : host.kata.others) {
     const bool blocked = other.state == kata::HandlerState::blocked;
     if (!blocked && other.state != kata::HandlerState::failed) continue;
-    out.push_back(
-        {blocked ? api::event::kRuntimeBlocked : api::event::kRuntimeFailed,
-         fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why)});
+    add(blocked ? api::event::kRuntimeBlocked : api::event::kRuntimeFailed,
+        fmt::format("{}: {}{}{}", other.name, text(other.state), other.why.empty() ? "" : ": ", other.why));
   }
   for (const std::string& handler : unknown_to_kubelet(node, host.kata.ready)) {
-    if (host.kata_unlisted > kListPatience) {
-      out.push_back({api::event::kRuntimeNotListed, handler + ": " + never_listed()});
-    } else {  // normal for some seconds, so there is no event
-      out.push_back({nullptr, handler + ": the kubelet does not list it yet (status.runtimeHandlers)"});
-    }
+    if (host.kata_unlisted > kListPatience)
+      add(api::event::kRuntimeNotListed, handler + ": " + never_listed());
+    else  // normal for some seconds, so there is no event
+      add("", handler + ": the kubelet does not list it yet (status.runtimeHandlers)");
   }
+
   if (plan.file) {
     for (const kata::KataClass& kata : plan.file->classes) {
       const auto pull = snapshot.pulls.find(kata.name);
       if (pull != snapshot.pulls.end() && !pull->second.error.empty())
-        out.push_back({api::event::kArtifactPullFailed, pull->second.error});
+        add(api::event::kArtifactPullFailed, pull->second.error);
     }
   }
   if (!rollout_step.held.empty())
-    out.push_back({api::event::kRolloutHeld, fmt::format("Kata's runtimes ({}) are held back: {}",
-                                                         plan.next->source, rollout_step.held)});
+    add(api::event::kRolloutHeld,
+        fmt::format("Kata's runtimes ({}) are held back: {}", plan.next->source, rollout_step.held));
   return out;
 }
 
-void record_events(const policy::NodeObject& node, const HostSide& host, const std::vector<Line>& lines,
-                   KataStep& step) {
+void record_events(const policy::NodeObject& node, const HostSide& host,
+                   const std::vector<NodeEvent>& troubles, KataStep& step) {
   std::string all;
-  for (const Line& line : lines) all += (all.empty() ? "" : "; ") + line.text;
+  for (const NodeEvent& trouble : troubles) all += (all.empty() ? "" : "; ") + trouble.message;
   step.trouble = one_line(all);
   if (!step.trouble.empty() && value_of(node.annotations, api::kKataErrorAnnotation) != step.trouble) {
     constexpr std::size_t kMostEvents = 8;
-    for (const Line& line : lines) {
-      if (line.reason != nullptr && step.events.size() < kMostEvents)
-        step.events.push_back({.warning = true, .reason = line.reason, .message = one_line(line.text)});
+    for (NodeEvent trouble : troubles) {
+      if (trouble.reason.empty() || step.events.size() >= kMostEvents) continue;
+      trouble.message = one_line(trouble.message);
+      step.events.push_back(std::move(trouble));
     }
   }
   for (const std::string& handler : labelled_handlers(node, host)) {
@@ -283,18 +279,17 @@ void record_events(const policy::NodeObject& node, const HostSide& host, const s
 KataPlan kata_plan(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                    const Rollout* rollout) {
   KataPlan out;
-  const DesiredRuntimes desired = desired_runtimes(snapshot.source, node.labels);
-  out.trouble = desired.trouble;
+  auto runtimes = desired_runtimes(snapshot.source, node.labels);
+  if (!runtimes) out.trouble = runtimes.error().text();
+  auto desired = std::move(runtimes).value_or(std::nullopt);
   const auto& written = host.kata_written;
   out.next = written;
-  if (desired.counts) {
+  if (desired) {
     const bool same =
-        written && written->config.text == desired.config.text && written->classes == desired.classes;
+        written && written->config.text == desired->config.text && written->classes == desired->classes;
     if (!same) {
-      out.next.emplace();
+      out.next = std::move(desired);
       out.next->generation = generation_after(host);
-      out.next->config = desired.config;
-      out.next->classes = desired.classes;
     }
     out.next->source = snapshot.source.name;
   }
@@ -337,7 +332,7 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
   if (plan.next && !plan.answered) out.awaited = kAnswerPatience;
   if (plan.change.outcome == ChangeOutcome::open) out.awaited = kChangePatience;
   out.awaits_kubelet = plan.next && !unknown_to_kubelet(node, host.kata.ready).empty();
-  record_events(node, host, lines_of(node, host, snapshot, plan, rollout_step), out);
+  record_events(node, host, troubles_of(node, host, snapshot, plan, rollout_step), out);
   return out;
 }
 

@@ -20,6 +20,7 @@
 #include "agent/operator_compat/operands.h"
 #include "agent/rollout/rollout.h"
 #include "common/config/config_tree.h"
+#include "common/result.h"
 #include "kata-manager/classes/class_file.h"
 #include "kata-manager/classes/desired_classes.h"
 
@@ -35,18 +36,13 @@ struct KataSource {
   std::string trouble = {};  ///< why it cannot be read; empty: it can
 };
 
-struct DesiredRuntimes {
-  bool counts = false;  ///< false: the last desired state stays
-  std::string trouble;  ///< why it does not count, for people; empty: it does, or is not known yet
-  ConfigText config;
-  std::vector<std::string> classes;  ///< classes for this node, in the file's order
-};
-
-/// A class applies to nodes that have all labels of its nodeSelector; without one it applies to all nodes.
+/// `config`, `source` and `classes` of the node's kata-classes.json, the classes in the file's order. A class
+/// applies to nodes that have all labels of its nodeSelector; without one it applies to all nodes. Absent:
+/// the source is not known yet. Errors: why it does not count; the last desired state stays.
 ///
 /// A missing, empty, truncated or unreadable class file changes nothing. All runtimes are removed only by a
 /// file that says so: `runtimeClasses: []`.
-DesiredRuntimes desired_runtimes(const KataSource& source, const Labels& labels);
+Result<std::optional<kata::DesiredClasses>> desired_runtimes(const KataSource& source, const Labels& labels);
 
 struct PullState {
   std::string error;   ///< of the last try; empty: none
@@ -70,7 +66,7 @@ struct PullOrder {
 
 /// The part of the step that does not depend on the rollout lease.
 struct KataPlan {
-  std::string trouble;  ///< DesiredRuntimes::trouble
+  std::string trouble;  ///< why the source does not count, for people; empty: it does, or is not known yet
   /// The new kata-classes.json, with `permitted` as in the present one; absent: there is none and needs to be
   /// none.
   std::optional<kata::DesiredClasses> next;

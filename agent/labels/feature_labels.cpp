@@ -14,6 +14,7 @@
 
 #include <fmt/format.h>
 
+#include "api/labels.h"
 #include "common/text/text.h"
 #include "common/text/words.h"
 #include "policy/accelerators.h"
@@ -24,10 +25,6 @@ namespace {
 
 constexpr std::string_view kNvidia = "nvidia.com";
 constexpr std::string_view kOurs = "gpu-ferry.io";
-
-/// Labels of NVIDIA's CC manager, which sets them on the nodes where it runs.
-constexpr const char* kCcReady = "cc.ready.state";
-constexpr const char* kCcMode = "cc.mode.state";
 
 constexpr std::string_view kVga = "0300";
 constexpr std::string_view kDisplay3d = "0302";
@@ -111,11 +108,11 @@ void put_confidential_mode(const std::vector<Gpu>& gpus, bool not_confidential, 
   };
   const std::string mode = common(gpus, &Gpu::confidential);
   if (mode == "off" || mode == "on" || mode == "devtools" || mode == "ppcie")
-    put(labels, kNvidia, kCcMode, mode);
-  if (mode == "on" || mode == "ppcie") return put(labels, kNvidia, kCcReady, "true");
+    labels[api::kCcModeStateLabel] = mode;
+  if (mode == "on" || mode == "ppcie") labels[api::kCcReadyLabel] = "true";
   // A person's declaration covers GPUs of an unknown mode.
   if (all_are({"none", "off"}) || (not_confidential && all_are({"none", "off", ""})))
-    put(labels, kNvidia, kCcReady, "false");
+    labels[api::kCcReadyLabel] = "false";
 }
 
 }  // namespace
@@ -167,8 +164,9 @@ std::optional<Labels> feature_labels(const api::HostStatus& host, bool not_confi
 }
 
 bool is_feature_label(std::string_view key) {
-  constexpr std::array<std::string_view, 8> kOfNvidia = {
-      "gpu.count", "gpu.product", "gpu.memory", "gpu.family", "gpu.mode", "gpu.machine", kCcReady, kCcMode};
+  constexpr std::array<std::string_view, 6> kOfNvidia = {"gpu.count",  "gpu.product", "gpu.memory",
+                                                         "gpu.family", "gpu.mode",    "gpu.machine"};
+  if (key == api::kCcReadyLabel || key == api::kCcModeStateLabel) return true;
   const auto slash = key.find('/');
   if (slash == std::string_view::npos) return false;
   const std::string_view domain = key.substr(0, slash);
@@ -186,9 +184,8 @@ bool is_feature_label(std::string_view key) {
 }
 
 void leave_mode_labels(const Labels& record, Labels& desired) {
-  const std::string mode = fmt::format("{}/{}", kNvidia, kCcMode);
-  if (!record.contains(mode) && !desired.contains(mode)) return;
-  for (const std::string& key : {mode, fmt::format("{}/{}", kNvidia, kCcReady)}) {
+  if (!record.contains(api::kCcModeStateLabel) && !desired.contains(api::kCcModeStateLabel)) return;
+  for (const char* const key : {api::kCcModeStateLabel, api::kCcReadyLabel}) {
     desired.erase(key);
     if (const auto set = record.find(key); set != record.end()) desired.insert(*set);
   }

@@ -133,15 +133,14 @@ void NodeFeature::write(json content) {
   last_at_ = now;
   heard_since_write_ = false;
   // The object's name makes it the agent's own: the write overrides other field managers.
-  writing_ =
-      client_.apply(object_, std::move(content), kube::ApiClient::Force::yes, [this](Result<json> written) {
-        writing_.reset();
-        if (!written) return failed(written.error());
-        backoff_.reset();
-        // The watch may have reported a later change before this answer came, such as a deletion.
-        if (!heard_since_write_) written_ = std::move(*written);
-        changed_();
-      });
+  writing_ = client_.apply(object_, std::move(content), [this](Result<json> written) {
+    writing_.reset();
+    if (!written) return failed(written.error());
+    backoff_.reset();
+    // The watch may have reported a later change before this answer came, such as a deletion.
+    if (!heard_since_write_) written_ = std::move(*written);
+    changed_();
+  });
 }
 
 void NodeFeature::failed(const Error& error) {

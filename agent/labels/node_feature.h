@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/agent_settings.h"
+#include "agent/node_refusals.h"
 #include "agent/operator_compat/operands.h"
 #include "common/pinned.h"
 #include "common/result.h"
@@ -57,8 +58,6 @@ class NodeFeature : Pinned {
   void keep(const Labels& labels, const nlohmann::json& node);
 
  private:
-  using Moment = kube::Timers::Clock::time_point;
-
   const nlohmann::json* config_map();
   void write(nlohmann::json content);
   void failed(const Error& error);

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "agent/labels/own_labels.h"
 
-#include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "api/labels.h"
-#include "common/text/text.h"
 #include "common/text/whole_json.h"
+#include "vgpu-dm/profile/profile.h"
 
 namespace ferry::agent {
 
@@ -50,18 +48,13 @@ OwnLabels own_labels(const Labels& labels, Labels record, const Labels& desired,
 }
 
 LabelChanges kata_labels(const Labels& labels, const std::set<std::string>& ready) {
-  constexpr std::size_t kLongestName = 63;  // Kubernetes' limit for a label's name after its prefix
   LabelChanges out;
   for (const auto& [label, value] : labels)
     if (label.starts_with(api::kKataPrefix)) out[label] = std::nullopt;
   for (const std::string& handler : ready) {
     const std::string label = api::kKataPrefix + handler;
     const std::string_view name = std::string_view(label).substr(label.find('/') + 1);
-    const bool legal = !handler.empty() && name.size() <= kLongestName && is_alphanumeric(handler.back()) &&
-                       std::ranges::all_of(handler, [](char c) {
-                         return is_alphanumeric(c) || c == '-' || c == '_' || c == '.';
-                       });
-    if (legal) out[label] = "ready";
+    if (vgpu::can_be_label(name)) out[label] = "ready";
   }
   return out;
 }

@@ -6,12 +6,8 @@
 
 namespace ferry::agent {
 
-std::string_view text(RefusalReason reason) {
-  return reason == RefusalReason::in_use ? "in_use" : "other";
-}
-
-RefusalReason refusal_reason(const api::AcceleratorStatus& refused) {
-  return refused.only_in_use ? RefusalReason::in_use : RefusalReason::other;
+std::string_view refusal_reason(const api::AcceleratorStatus& refused) {
+  return refused.only_in_use ? kInUse : kAnotherReason;
 }
 
 void ChangeHistory::saw(const api::HostStatus& host, Clock::time_point now) {

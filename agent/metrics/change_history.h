@@ -14,13 +14,12 @@
 
 namespace ferry::agent {
 
-/// Reason of a refusal, with few values, since it is a metric's label.
-enum class RefusalReason {
-  in_use,  ///< only device users keep the accelerator from its change
-  other,   ///< there is another reason, alone or beside device users
-};
-std::string_view text(RefusalReason reason);
-RefusalReason refusal_reason(const api::AcceleratorStatus& refused);
+// Reasons of a refusal, as values of a metric's label: there are few of them.
+/// Only device users keep the accelerator from its change.
+inline constexpr std::string_view kInUse = "in_use";
+/// There is another reason, alone or beside device users.
+inline constexpr std::string_view kAnotherReason = "other";
+std::string_view refusal_reason(const api::AcceleratorStatus& refused);
 
 class ChangeHistory {
  public:
@@ -33,7 +32,7 @@ class ChangeHistory {
     std::map<api::NodePhase, std::uint64_t> ended;                ///< by the phase at the end
     std::array<std::uint64_t, kBounds.size() + 1> by_duration{};  ///< the last: longer than all bounds
     double seconds = 0;                                           ///< total of all timed changes
-    std::map<RefusalReason, std::uint64_t> refusals;              ///< accelerators that became refused
+    std::map<std::string_view, std::uint64_t> refusals;           ///< accelerators that became refused
   };
 
   /// Call this with each new status.json. The first call counts nothing: that state is older than the
@@ -46,7 +45,7 @@ class ChangeHistory {
   struct Before {
     api::NodePhase phase = api::NodePhase::idle;
     std::optional<std::uint64_t> desired;
-    std::map<vfio::PciAddress, RefusalReason> refused;
+    std::map<vfio::PciAddress, std::string_view> refused;
   };
 
   std::optional<Before> before_;

@@ -2,12 +2,12 @@
 #include "agent/metrics/gpu_facts.h"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "common/text/text.h"
-#include "common/text/words.h"
 #include "hostfs/check_reading.h"
 #include "mdev/stuck_gpus.h"
 #include "vfio/bind/rebind_plan.h"
@@ -32,7 +32,7 @@ class Reader {
  public:
   Reader(const HostFs& host, fs::path folder) : host_(host), folder_(std::move(folder)) {}
 
-  std::optional<std::string> text(const char* name) const {
+  std::optional<std::string> text(const std::string& name) const {
     auto content = host_.read_attribute(folder_ / name);
     if (!content) return std::nullopt;
     return std::move(*content);
@@ -54,16 +54,12 @@ class Reader {
   const fs::path folder_;
 };
 
-void read_errors(const HostFs& host, const vfio::PciAddress& port, LinkEnd end,
+void read_errors(const HostFs& host, const vfio::PciAddress& function, std::string_view port,
                  std::vector<ReportedErrors>& out) {
-  constexpr std::array<std::pair<const char*, Severity>, 3> kFiles = {
-      {{"aer_dev_correctable", Severity::correctable},
-       {"aer_dev_nonfatal", Severity::nonfatal},
-       {"aer_dev_fatal", Severity::fatal}}};
-  const Reader reader(host, vfio::sysfs_path(port));
-  for (const auto& [file, severity] : kFiles) {
-    const auto content = reader.text(file);
-    if (content) out.push_back({.end = end, .severity = severity, .counts = parse_error_counts(*content)});
+  const Reader reader(host, vfio::sysfs_path(function));
+  for (const std::string_view severity : {"correctable", "nonfatal", "fatal"}) {
+    const auto content = reader.text(fmt::format("aer_dev_{}", severity));
+    if (content) out.push_back({.port = port, .severity = severity, .counts = parse_error_counts(*content)});
   }
 }
 
@@ -117,23 +113,13 @@ GpuFacts facts_of(const HostFs& host, const vfio::PciAddress& gpu) {
     }
   }
 
-  read_errors(host, gpu, LinkEnd::device, out.errors);
-  if (above) read_errors(host, *above, LinkEnd::upstream, out.errors);
+  read_errors(host, gpu, "device", out.errors);
+  if (above) read_errors(host, *above, "upstream", out.errors);
   out.group_viable = group_viable(host, gpu);
   return out;
 }
 
 }  // namespace
-
-std::string_view text(Severity severity) {
-  constexpr Words<Severity, 3> kWords = {
-      {{"correctable", Severity::correctable}, {"nonfatal", Severity::nonfatal}, {"fatal", Severity::fatal}}};
-  return word_for(kWords, severity);
-}
-
-std::string_view text(LinkEnd end) {
-  return end == LinkEnd::device ? "device" : "upstream";
-}
 
 ErrorCounts parse_error_counts(std::string_view text) {
   ErrorCounts out;

@@ -31,16 +31,11 @@ ErrorCounts parse_error_counts(std::string_view text);
 /// Transfers per second, from "16.0 GT/s PCIe" or "8 GT/s"; absent: the kernel does not know the speed.
 std::optional<double> parse_link_speed(std::string_view text);
 
-enum class Severity { correctable, nonfatal, fatal };
-std::string_view text(Severity severity);
-
-/// The end of the link that counted: some errors of a link appear only at its upper end.
-enum class LinkEnd { device, upstream };
-std::string_view text(LinkEnd end);
-
 struct ReportedErrors {
-  LinkEnd end = LinkEnd::device;
-  Severity severity = Severity::correctable;
+  /// The end of the link that counted, "device" or "upstream": some errors of a link appear only at its upper
+  /// end.
+  std::string_view port = "device";
+  std::string_view severity = "correctable";  ///< or "nonfatal", "fatal"
   ErrorCounts counts;
 };
 

@@ -123,7 +123,7 @@ void add_gpus(const api::HostStatus& host, const std::vector<GpuFacts>& facts, F
     if (is_gpu || is_blocked || gpu.state == api::GpuState::pending)
       add_states(states, words_in(api::kGpuStates), text(gpu.state), {{"pci_bus_id", address}}, "state");
     if (is_blocked) {
-      refused.add(1, {{"pci_bus_id", address}, {"reason", std::string(text(refusal_reason(gpu)))}});
+      refused.add(1, {{"pci_bus_id", address}, {"reason", std::string(refusal_reason(gpu))}});
       std::map<std::string_view, std::size_t> by_kind;
       for (const api::ReportedUser& user : gpu.users) {
         const auto* const kind = std::ranges::find(kKinds, user.kind);
@@ -254,8 +254,8 @@ void add_facts(const std::vector<GpuFacts>& facts, Families& all) {
 
     for (const ReportedErrors& errors : gpu.errors) {
       Labels labels = of_gpu;
-      labels.push_back({"port", std::string(text(errors.end))});
-      labels.push_back({"severity", std::string(text(errors.severity))});
+      labels.push_back({"port", std::string(errors.port)});
+      labels.push_back({"severity", std::string(errors.severity)});
       if (errors.counts.total) totals.add(*errors.counts.total, labels);
       for (const auto& [kind, count] : errors.counts.counts) {
         if (count == 0) continue;
@@ -365,10 +365,9 @@ void add_changes(const ChangeHistory::Counts& changes, Families& all) {
   duration.add_metric(std::move(histogram), {});
   Family& refusals =
       all.counter("ferry_blocked_changes_total", "GPUs that became blocked since the agent started.");
-  for (const RefusalReason reason : {RefusalReason::in_use, RefusalReason::other}) {
+  for (const std::string_view reason : {kInUse, kAnotherReason}) {
     const auto found = changes.refusals.find(reason);
-    refusals.add(found == changes.refusals.end() ? 0 : found->second,
-                 {{"reason", std::string(text(reason))}});
+    refusals.add(found == changes.refusals.end() ? 0 : found->second, {{"reason", std::string(reason)}});
   }
 }
 

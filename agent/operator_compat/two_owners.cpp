@@ -46,7 +46,7 @@ std::optional<OtherOwner> owner_of(const Program& program, const Labels& labels,
   };
   if (others.pods) {
     const auto pod = std::ranges::find(*others.pods, program.daemon_set, &PodOnNode::daemon_set);
-    if (pod != others.pods->end()) return owner(fmt::format("its pod {} is here", text(*pod)), true);
+    if (pod != others.pods->end()) return owner(fmt::format("its pod {} is here", pod->text()), true);
   }
   const auto label = labels.find(api::kDeployPrefix + std::string(program.name));
   if (label == labels.end()) return std::nullopt;
@@ -65,10 +65,6 @@ const Program* offering_program(const PodOnNode& pod) {
 }
 
 }  // namespace
-
-std::string text(const PodOnNode& pod) {
-  return pod.space.empty() ? pod.name : pod.space + "/" + pod.name;
-}
 
 BelievedOwners believed_owners(const std::vector<std::string>& owner_spaces,
                                const std::string& operator_space) {

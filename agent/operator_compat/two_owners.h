@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <compare>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,20 +15,32 @@
 
 namespace ferry::agent {
 
+/// The DaemonSet that a pod names as its controller. Any tenant may write that name into a pod.
+struct NamedOwner {
+  std::string space;  ///< the pod's namespace, which is the owner's too
+  std::string name;
+  std::string uid;
+  std::string text() const { return space + "/" + name; }
+  auto operator<=>(const NamedOwner&) const = default;
+};
+
 /// A pod on this node that has not ended.
 struct PodOnNode {
   std::string name;
-  std::string daemon_set;  ///< a trusted DaemonSet (BelievedOwners) that owns it; empty: none
-  std::string space = {};  ///< its namespace
+  std::string daemon_set = {};  ///< a trusted DaemonSet (BelievedOwners) that owns it; empty: none
+  std::string space = {};       ///< its namespace
   std::string uid = {};
   bool runs = false;  ///< a container of it runs
   /// A sentence, with advice, if the pod names a DaemonSet that has the name of one of NVIDIA's and is not
   /// trusted. Empty: no such case.
   std::string doubt = {};
+  std::string kept = {};  ///< why a drain never evicts it: "it is a static pod"; empty: it may
+  bool ends = false;      ///< it is being deleted
+  std::optional<NamedOwner> controller = {};  ///< as the pod names it, even if there is none
+  /// "gpu-operator/nvidia-vfio-manager-x7k2p".
+  std::string text() const { return space.empty() ? name : space + "/" + name; }
+  bool operator==(const PodOnNode&) const = default;
 };
-
-/// "gpu-operator/nvidia-vfio-manager-x7k2p".
-std::string text(const PodOnNode& pod);
 
 /// The DaemonSets that are trusted in a pod's ownerReferences. A tenant may name a DaemonSet
 /// nvidia-vfio-manager in its own namespace; that must not put Ferry on standby.

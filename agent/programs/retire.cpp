@@ -85,7 +85,7 @@ void Retirement::remove() {
         refusal_.reset();
         look();  // it may have been created again meanwhile
       },
-      kube::ApiClient::Dependents::first);
+      /*dependents_first=*/true);
 }
 
 void Retirement::give_up() {

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "agent/agent_settings.h"
+#include "agent/node_refusals.h"
 #include "agent/rollout/rollout.h"
 #include "common/pinned.h"
 #include "kube/api_client.h"
@@ -75,7 +76,6 @@ class RolloutLeases : Pinned {
   bool is_writing() const { return writing_.has_value(); }
 
  private:
-  using Moment = kube::Timers::Clock::time_point;
   struct Observed {
     std::string sign;
     Moment since;

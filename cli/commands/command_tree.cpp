@@ -9,8 +9,7 @@
 
 namespace ferry::cli {
 
-CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named)
-    : globals_(globals), verb_(verb) {
+CommandTree::CommandTree(const MayBeNamed& may_be_named) {
   app.require_subcommand(1);
   app.set_help_flag("-h,--help", "print this help");
   add_value(app, "--host-root DIR [/]", globals.host_root,
@@ -31,7 +30,7 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
   app.footer("Data goes to standard output, messages go to standard error.");
 
   // In the order of the help text.
-  const std::vector<std::pair<std::string_view, void (CommandTree::*)(CLI::App&)>> verbs = {
+  const std::vector<std::pair<std::string_view, void (CommandTree::*)()>> verbs = {
       {"status", &CommandTree::add_status},   {"explain", &CommandTree::add_explain},
       {"doctor", &CommandTree::add_doctor},   {"apply", &CommandTree::add_apply},
       {"assert", &CommandTree::add_assert},   {"export", &CommandTree::add_export},
@@ -44,36 +43,36 @@ CommandTree::CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayB
       {"kata", &CommandTree::add_kata},       {"completion", &CommandTree::add_completion},
       {"help", &CommandTree::add_help},       {"version", &CommandTree::add_version}};
   for (const auto& [name, add] : verbs)
-    if (may_be_named(name)) (this->*add)(app);
+    if (may_be_named(name)) (this->*add)();
 }
 
 CLI::App* CommandTree::add_verb(CLI::App& parent, const std::string& name, const std::string& description,
                                 Verb action) {
   CLI::App* verb = parent.add_subcommand(name, description);
   verb->fallthrough();  // global options may follow the verb
-  verb->callback([this, action = std::move(action)] { verb_ = action; });
+  verb->callback([this, action = std::move(action)] { chosen = action; });
   return verb;
 }
 
 CLI::App* CommandTree::add_changing_verb(CLI::App& parent, const std::string& name,
                                          const std::string& description, Verb action) {
   CLI::App* verb = add_verb(parent, name, description, std::move(action));
-  verb->add_flag("--dry-run", globals_.dry_run, "print the writes and make none");
-  verb->add_flag("--explain", globals_.explain, "print the reason of each write");
+  verb->add_flag("--dry-run", globals.dry_run, "print the writes and make none");
+  verb->add_flag("--explain", globals.explain, "print the reason of each write");
   return verb;
 }
 
 CLI::App* CommandTree::add_plan_verb(CLI::App& parent, const std::string& description, Verb action) {
   CLI::App* plan = add_verb(parent, "plan", description, nullptr);
-  plan->add_flag("--explain", globals_.explain, "print the reason of each write");
+  plan->add_flag("--explain", globals.explain, "print the reason of each write");
   plan->callback([this, action = std::move(action)] {
-    globals_.dry_run = true;
-    verb_ = action;
+    globals.dry_run = true;
+    chosen = action;
   });
   return plan;
 }
 
-CLI::App* CommandTree::add_group(CLI::App& app, const std::string& name, const std::string& description) {
+CLI::App* CommandTree::add_group(const std::string& name, const std::string& description) {
   CLI::App* group = app.add_subcommand(name, description);
   group->require_subcommand(1);
   group->fallthrough();

@@ -39,11 +39,14 @@ Verb call_with(ExitStatus (*verb)(const Session&, const Options&), const Options
 /// False: no word of the command line is this verb, so it is not built.
 using MayBeNamed = std::function<bool(std::string_view verb)>;
 
-/// Builds the tree below `app`. Parsing writes `globals`, and `verb` gets the action of the chosen verb. All
-/// three must outlive the tree.
+/// A command line's parser, and the values that it fills.
 class CommandTree {
  public:
-  CommandTree(CLI::App& app, Globals& globals, Verb& verb, const MayBeNamed& may_be_named);
+  explicit CommandTree(const MayBeNamed& may_be_named);
+
+  CLI::App app{"Gives the GPUs of a Kubernetes node to virtual machines", "ferry"};
+  Globals globals;
+  Verb chosen;  ///< the action of the verb that was parsed
 
  private:
   CLI::App* add_verb(CLI::App& parent, const std::string& name, const std::string& description, Verb action);
@@ -51,42 +54,42 @@ class CommandTree {
                               Verb action);
   /// A verb that prints what a changing one would do.
   CLI::App* add_plan_verb(CLI::App& parent, const std::string& description, Verb action);
-  static CLI::App* add_group(CLI::App& app, const std::string& name, const std::string& description);
+  CLI::App* add_group(const std::string& name, const std::string& description);
   static void add_release(CLI::App* verb, std::vector<std::string>& names);
   void add_foreign(CLI::App* verb);
-  std::vector<std::string> words_for_a_program(const CLI::Option& level) const;
+  std::vector<std::string> words_for_a_program() const;
   static void add_yes(CLI::App* verb, bool& yes);
 
   // looking_commands.cpp
-  void add_status(CLI::App& app);
-  void add_explain(CLI::App& app);
-  void add_doctor(CLI::App& app);
-  void add_completion(CLI::App& app);
-  void add_help(CLI::App& app);
-  void add_version(CLI::App& app);
+  void add_status();
+  void add_explain();
+  void add_doctor();
+  void add_completion();
+  void add_help();
+  void add_version();
 
   // node_commands.cpp
   void add_policy(CLI::App* verb, const std::string& name_is);
-  void add_apply(CLI::App& app);
-  void add_assert(CLI::App& app);
-  void add_export(CLI::App& app);
-  void add_convert(CLI::App& app);
-  void add_hostd(CLI::App& app);
-  void add_agent(CLI::App& app);
-  void add_dra(CLI::App& app);
-  void add_claims(CLI::App& app);
-  void add_history(CLI::App& app);
-  void add_sanitize(CLI::App& app);
-  void add_cc(CLI::App& app);
-  void add_plugin(CLI::App& app);
-  void add_kubevirt_cr(CLI::App& app);
+  void add_apply();
+  void add_assert();
+  void add_export();
+  void add_convert();
+  void add_hostd();
+  void add_agent();
+  void add_dra();
+  void add_claims();
+  void add_history();
+  void add_sanitize();
+  void add_cc();
+  void add_plugin();
+  void add_kubevirt_cr();
 
   // gpu_commands.cpp
   void add_selection(CLI::App* verb);
-  void add_vfio(CLI::App& app);
+  void add_vfio();
   void add_profile(CLI::App* verb);
   void add_profile_of_node(CLI::App* verb);
-  void add_vgpu(CLI::App& app);
+  void add_vgpu();
   void add_vgpu_choose(CLI::App& vgpu);
 
   // kata_commands.cpp
@@ -95,10 +98,8 @@ class CommandTree {
   CLI::App* with_node(CLI::App* verb);
   void with_edited_files(CLI::App* verb);
   void add_installation(CLI::App* verb);
-  void add_kata(CLI::App& app);
+  void add_kata();
 
-  Globals& globals_;
-  Verb& verb_;
   bool watches_ = false;
   std::string word_;
   std::vector<std::string> help_for_;
@@ -120,16 +121,6 @@ class CommandTree {
   SanitizeOptions sanitize_;
   CcOptions cc_;
   std::string shell_;
-};
-
-/// A command line's parser, and the values that it fills.
-struct Program {
-  explicit Program(const MayBeNamed& may_be_named) : tree(app, globals, verb, may_be_named) {}
-
-  CLI::App app{"Gives the GPUs of a Kubernetes node to virtual machines", "ferry"};
-  Globals globals;
-  Verb verb;
-  const CommandTree tree;
 };
 
 }  // namespace ferry::cli

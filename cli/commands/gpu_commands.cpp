@@ -32,8 +32,8 @@ void CommandTree::add_selection(CLI::App* verb) {
       "a repeated option.");
 }
 
-void CommandTree::add_vfio(CLI::App& app) {
-  CLI::App* vfio = add_group(app, "vfio", "bind whole GPUs to vfio-pci by IOMMU group, and unbind them");
+void CommandTree::add_vfio() {
+  CLI::App* vfio = add_group("vfio", "bind whole GPUs to vfio-pci by IOMMU group, and unbind them");
   const auto to_vfio = [this](const Session& session) {
     return bind_verb(session, selection_, vfio::Direction::to_vfio);
   };
@@ -73,8 +73,8 @@ void CommandTree::add_profile_of_node(CLI::App* verb) {
   add_value(*verb, "--default NAME", profile_.otherwise, "the profile of a Node without that label");
 }
 
-void CommandTree::add_vgpu(CLI::App& app) {
-  CLI::App* vgpu = add_group(app, "vgpu", "make vGPUs by a profile");
+void CommandTree::add_vgpu() {
+  CLI::App* vgpu = add_group("vgpu", "make vGPUs by a profile");
   add_verb(*vgpu, "types", "list the vGPU types that each GPU can be divided into now", vgpu_types_verb);
   CLI::App* validate =
       add_verb(*vgpu, "validate", "check a profile file, alone or against this host",

@@ -51,8 +51,8 @@ void CommandTree::add_installation(CLI::App* verb) {
       "of its files.");
 }
 
-void CommandTree::add_kata(CLI::App& app) {
-  CLI::App* kata = add_group(app, "kata", "install Kata runtimes in the container runtime of this host");
+void CommandTree::add_kata() {
+  CLI::App* kata = add_group("kata", "install Kata runtimes in the container runtime of this host");
   const auto install = call_with(kata_install_verb, kata_);
   add_installation(add_plan_verb(
       *kata, "print what install would do, with the difference of each file, and write nothing", install));

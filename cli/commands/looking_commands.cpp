@@ -13,8 +13,8 @@ namespace ferry::cli {
 namespace {
 
 ExitStatus help_verb(const Session& session, const std::vector<std::string>& words) {
-  const Program program([](std::string_view /*verb*/) { return true; });
-  const auto text = help_of(program.app, words, help_frame(), text_output(session));
+  const CommandTree tree([](std::string_view /*verb*/) { return true; });
+  const auto text = help_of(tree.app, words, help_frame(), text_output(session));
   if (!text) return complain(text.error());
   fmt::print(session.out, "{}", *text);
   return ExitStatus::done;
@@ -22,7 +22,7 @@ ExitStatus help_verb(const Session& session, const std::vector<std::string>& wor
 
 }  // namespace
 
-void CommandTree::add_status(CLI::App& app) {
+void CommandTree::add_status() {
   CLI::App* status =
       add_verb(app, "status", "list the accelerators of this host with their groups, drivers and users",
                [this](const Session& session) { return status_verb(session, watches_); });
@@ -33,7 +33,7 @@ void CommandTree::add_status(CLI::App& app) {
       "GPU.");
 }
 
-void CommandTree::add_explain(CLI::App& app) {
+void CommandTree::add_explain() {
   add_verb(app, "explain", "describe one device: its place, the reason for its mode, its users",
            call_with(explain_verb, word_))
       ->add_option("what", word_, "a device: a PCI address, a vGPU's UUID, or a resource's name")
@@ -41,13 +41,13 @@ void CommandTree::add_explain(CLI::App& app) {
       ->option_text("ADDRESS|UUID|RESOURCE");
 }
 
-void CommandTree::add_doctor(CLI::App& app) {
+void CommandTree::add_doctor() {
   CLI::App* doctor = add_verb(app, "doctor", "find what keeps this host from giving GPUs to VMs",
                               call_with(doctor_verb, doctor_));
   suggest_words(
       add_value(*doctor, "--for PURPOSE [passthrough]", doctor_.purposes,
                 "the purpose to check for: passthrough, vgpu, kubevirt, kata or dra; several with commas"),
-      {"passthrough", "vgpu", "kubevirt", "kata", "dra"});
+      doctor_purposes());
   doctor->add_flag("-v,--verbose", doctor_.verbose, "also print the checks that passed");
   add_value(*doctor, "--classes FILE", doctor_.classes,
             "for kata: a class file, whose classes are checked, too");
@@ -56,7 +56,7 @@ void CommandTree::add_doctor(CLI::App& app) {
   add_naming_options(*doctor, doctor_.naming);
 }
 
-void CommandTree::add_completion(CLI::App& app) {
+void CommandTree::add_completion() {
   CLI::App* completion =
       add_verb(app, "completion", "print a script that completes command lines in a shell",
                [this](const Session& session) {
@@ -73,14 +73,14 @@ void CommandTree::add_completion(CLI::App& app) {
       "fish/vendor_completions.d/ferry.fish below /usr/share.");
 }
 
-void CommandTree::add_help(CLI::App& app) {
+void CommandTree::add_help() {
   add_verb(app, "help", "print the commands, or the options and examples of one",
            call_with(help_verb, help_for_))
       ->add_option("verb", help_for_, "the words of a command")
       ->option_text("VERB...");
 }
 
-void CommandTree::add_version(CLI::App& app) {
+void CommandTree::add_version() {
   add_verb(app, "version", "print the version", [](const Session& session) {
     fmt::print(session.out, "ferry {}\n", kVersion);
     return ExitStatus::done;

@@ -20,32 +20,32 @@ void CommandTree::add_policy(CLI::App* verb, const std::string& name_is) {
                  "accept the faults of a vGPU profile file that NVIDIA's program accepts, with a warning");
 }
 
-void CommandTree::add_apply(CLI::App& app) {
+void CommandTree::add_apply() {
   CLI::App* apply = add_changing_verb(app, "apply", "give each GPU of the node the mode that a policy names",
                                       call_with(apply_verb, profile_));
   add_policy(apply, "the policy; a file with a single policy needs no name");
   add_foreign(apply);
 }
 
-void CommandTree::add_assert(CLI::App& app) {
+void CommandTree::add_assert() {
   add_policy(add_verb(app, "assert", "compare the node with a policy; the exit status is 3 if they differ",
                       call_with(assert_verb, profile_)),
              "the policy; a file with a single policy needs no name");
 }
 
-void CommandTree::add_export(CLI::App& app) {
+void CommandTree::add_export() {
   add_value(*add_verb(app, "export", "print the present state of the node as a policy for apply and assert",
                       call_with(export_verb, export_name_)),
             "-c,--config NAME [current]", export_name_, "the name of the printed policy");
 }
 
-void CommandTree::add_convert(CLI::App& app) {
+void CommandTree::add_convert() {
   add_policy(add_verb(app, "convert", "print a vGPU profile file as a policy file",
                       call_with(convert_verb, profile_)),
              "print this policy alone");
 }
 
-void CommandTree::add_hostd(CLI::App& app) {
+void CommandTree::add_hostd() {
   CLI::App* hostd =
       add_changing_verb(app, "hostd", "keep the node in the desired state of a file, until SIGTERM",
                         call_with(hostd_verb, hostd_));
@@ -120,18 +120,19 @@ void CommandTree::add_hostd(CLI::App& app) {
 
 /// The options of every command that a program in place of this one takes, too. Its actions are worth log
 /// lines, while other verbs print theirs as output.
-std::vector<std::string> CommandTree::words_for_a_program(const CLI::Option& level) const {
-  return {"--host-root",  globals_.host_root,
-          "--log-level",  level.count() > 0 ? globals_.log_level : "info",
-          "--log-format", globals_.log_format == LogFormat::json ? "json" : "text"};
+std::vector<std::string> CommandTree::words_for_a_program() const {
+  const bool has_level = app.get_option("--log-level")->count() > 0;
+  return {"--host-root",  globals.host_root,
+          "--log-level",  has_level ? globals.log_level : "info",
+          "--log-format", globals.log_format == LogFormat::json ? "json" : "text"};
 }
 
-void CommandTree::add_agent(CLI::App& app) {
+void CommandTree::add_agent() {
   CLI::App* agent = add_changing_verb(
       app, "agent", "turn the labels of a Node into the desired state of its host, and report the result",
-      [this, level = app.get_option("--log-level")](const Session& session) {
+      [this](const Session& session) {
         agent_.only_for_the_server = agent_list_->given_for_the_server();
-        agent_.words = words_for_a_program(*level);
+        agent_.words = words_for_a_program();
         const auto more = agent_list_->words();
         agent_.words.insert(agent_.words.end(), more.begin(), more.end());
         return agent_verb(session, agent_);
@@ -154,17 +155,17 @@ void CommandTree::add_agent(CLI::App& app) {
       "another agent serve the node.");
 }
 
-void CommandTree::add_plugin(CLI::App& app) {
+void CommandTree::add_plugin() {
   CLI::App* plugin = add_verb(app, "plugin", "advertise GPUs and vGPUs to the kubelet, until SIGTERM",
                               call_with(plugin_verb, plugin_));
   add_plugin_options(*plugin, plugin_);
 }
 
-void CommandTree::add_dra(CLI::App& app) {
+void CommandTree::add_dra() {
   CLI::App* verb = add_verb(
       app, "dra", "publish GPUs as ResourceSlices, and prepare the devices of ResourceClaims, until SIGTERM",
-      [this, level = app.get_option("--log-level")](const Session& /*session*/) {
-        auto words = words_for_a_program(*level);
+      [this](const Session& /*session*/) {
+        auto words = words_for_a_program();
         const auto more = dra::words_of(dra_);
         words.insert(words.end(), more.begin(), more.end());
         return complain(become_program("ferry-dra", std::move(words)));
@@ -175,50 +176,49 @@ void CommandTree::add_dra(CLI::App& app) {
       "`allocation: dra`. Kubernetes 1.34 or later is needed. Slices and prepared claims stay when it ends.");
 }
 
-void CommandTree::add_claims(CLI::App& app) {
-  CLI::App* claims =
-      add_group(app, "claims", "list the ResourceClaims of this host, and release their devices");
+void CommandTree::add_claims() {
+  CLI::App* claims = add_group("claims", "list the ResourceClaims of this host, and release their devices");
   add_verb(*claims, "list", "list the ResourceClaims whose devices hostd has prepared", claims_list_verb);
   CLI::App* release =
       add_verb(*claims, "release", "undo the devices of a claim that `ferry dra` cannot undo any more",
                call_with(claims_release_verb, claim_));
-  release->add_flag("--dry-run", globals_.dry_run, "print the devices and release none");
+  release->add_flag("--dry-run", globals.dry_run, "print the devices and release none");
   add_value(*release, "uid UID", claim_, "the UID of a claim: `ferry claims list` prints it")->required();
   release->footer(
       "Use it if `ferry dra` is gone from the node for good. While it runs, delete the pods of the claim "
       "instead. A claim whose device a program uses is refused, with the name of that program.");
 }
 
-void CommandTree::add_history(CLI::App& app) {
+void CommandTree::add_history() {
   add_verb(app, "history", "list the users of the GPUs of this host, and the resets between them",
            call_with(history_verb, word_))
       ->add_option("gpu", word_, "a GPU's PCI address; without it, all GPUs")
       ->option_text("ADDRESS");
 }
 
-void CommandTree::add_sanitize(CLI::App& app) {
+void CommandTree::add_sanitize() {
   CLI::App* verb = add_verb(app, "sanitize", "have hostd reset a free GPU as between two VMs",
                             call_with(sanitize_verb, sanitize_));
   verb->add_flag("--accept", sanitize_.accepts,
                  "reset nothing: make a GPU that could not be sanitized available without a proof");
-  verb->add_flag("--dry-run", globals_.dry_run, "print what would be done");
+  verb->add_flag("--dry-run", globals.dry_run, "print what would be done");
   add_value(*verb, "gpu ADDRESS", sanitize_.gpu, "a GPU's PCI address")->required();
   verb->footer(
       "hostd sanitizes GPUs by itself unless the policy has `sanitize: off`. Use this command for a GPU that "
       "has failed.");
 }
 
-void CommandTree::add_cc(CLI::App& app) {
-  CLI::App* cc = add_group(app, "cc", "set the confidential-computing mode of GPUs on vfio-pci");
+void CommandTree::add_cc() {
+  CLI::App* cc = add_group("cc", "set the confidential-computing mode of GPUs on vfio-pci");
   const auto action = call_with(cc_verb, cc_);
   CLI::App* plan = add_verb(*cc, "plan", "print the modes now and then, and change none", nullptr);
   plan->callback([this, action] {
-    globals_.dry_run = true;
-    verb_ = action;
+    globals.dry_run = true;
+    chosen = action;
   });
   CLI::App* set =
       add_verb(*cc, "set", "set the mode of all chosen devices, or of none, and reset them", action);
-  set->add_flag("--dry-run", globals_.dry_run, "print the modes now and then, and change none");
+  set->add_flag("--dry-run", globals.dry_run, "print the modes now and then, and change none");
   for (CLI::App* verb : {plan, set}) {
     suggest_words(add_value(*verb, "mode MODE", cc_.mode, "off, on, devtools or ppcie"),
                   {"off", "on", "devtools", "ppcie"})
@@ -233,7 +233,7 @@ void CommandTree::add_cc(CLI::App& app) {
   }
 }
 
-void CommandTree::add_kubevirt_cr(CLI::App& app) {
+void CommandTree::add_kubevirt_cr() {
   CLI::App* verb =
       add_verb(app, "kubevirt-cr", "print the part of the KubeVirt object that permits this host's devices",
                call_with(kubevirt_cr_verb, permits_));

@@ -57,21 +57,21 @@ class KataManager {
         ->capture_default_str();
   }
 
-  int run() {
-    if (const auto there = check_host_root("--host-root", host_root_); !there) return failed(there.error());
+  ExitStatus run() {
+    if (const auto there = check_host_root("--host-root", host_root_); !there) return complain(there.error());
     // The signals that end NVIDIA's program. One that comes during an installation is taken after it.
     const sigset_t ends = block_signals({SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM});
     const Session session = open_session(host_root_);
-    if (!kata_install_what_can_be(session, options(*session.host))) return kReplacedFailed;
+    if (!kata_install_what_can_be(session, options(*session.host))) return ExitStatus::failed;
     const auto classes = kata::read_class_file(options_.file, Reading::lenient);
-    if (!classes) return failed(classes.error());
+    if (!classes) return complain(classes.error());
     // Locked only now: the operator's probe takes this process's ID in the lock file for readiness.
     const auto lock = kata::lock_artifacts(*session.host, classes->artifacts_dir.relative_path());
-    if (!lock) return failed(lock.error());
+    if (!lock) return complain(lock.error());
     print_to_stderr("k8s-kata-manager: the runtimes are installed, and stay when this ends\n");
     int signal = 0;
     ::sigwait(&ends, &signal);
-    return 0;
+    return ExitStatus::done;
   }
 
  private:
@@ -79,11 +79,6 @@ class KataManager {
   /// next word as the value, and no word can be anything else, so that still works.
   static CLI::Option* add_switch(CLI::App& app, const char* name, bool& into, const char* what) {
     return app.add_flag(name, into, what)->expected(0, 1);
-  }
-
-  static int failed(const Error& error) {
-    complain(error);
-    return kReplacedFailed;
   }
 
   KataOptions options(const HostFs& host) const {
@@ -130,7 +125,7 @@ class KataManager {
 
 }  // namespace
 
-int k8s_kata_manager(int argc, char** argv) {
+ExitStatus k8s_kata_manager(int argc, char** argv) {
   CLI::App app("Makes Kata's runtimes known to a node: ferry, under the name of the program it replaces.",
                "k8s-kata-manager");
   KataManager program(app);

@@ -164,7 +164,7 @@ Result<> run(const Options& options) {
 
 }  // namespace
 
-int nvidia_k8s_vgpu_dm(int argc, char** argv) {
+ExitStatus nvidia_k8s_vgpu_dm(int argc, char** argv) {
   CLI::App app(
       "Makes this node's GPUs carry the vGPUs that its label names: ferry, under the name of the "
       "program it replaces.",
@@ -172,11 +172,8 @@ int nvidia_k8s_vgpu_dm(int argc, char** argv) {
   Options options;
   describe(app, options);
   if (const auto status = parse_replaced(app, argc, argv)) return *status;
-  if (const auto ended = run(options); !ended) {
-    complain(ended.error());
-    return kReplacedFailed;
-  }
-  return 0;
+  const auto ended = run(options);
+  return ended ? ExitStatus::done : complain(ended.error());
 }
 
 }  // namespace ferry::cli

@@ -28,8 +28,10 @@ class NvidiaVgpuDm {
         ->envname("VGPU_DM_VALID_CONFIG");
   }
 
-  bool debug() const { return debug_; }
-  ExitStatus run() const { return action_(); }
+  ExitStatus run() const {
+    if (auto log = set_up_log(debug_ ? "debug" : "info", LogFormat::text); !log) return complain(log.error());
+    return action_();
+  }
 
  private:
   CLI::App* add(CLI::App& app, const std::string& name, const std::string& description,
@@ -103,16 +105,12 @@ class NvidiaVgpuDm {
 
 }  // namespace
 
-int nvidia_vgpu_dm(int argc, char** argv) {
+ExitStatus nvidia_vgpu_dm(int argc, char** argv) {
   CLI::App app("Makes GPUs carry the vGPUs of a file: ferry, under the name of the program it replaces.",
                "nvidia-vgpu-dm");
   const NvidiaVgpuDm program(app);
   if (const auto status = parse_replaced(app, argc, argv)) return *status;
-  if (auto log = set_up_log(program.debug() ? "debug" : "info", LogFormat::text); !log) {
-    complain(log.error());
-    return kReplacedFailed;
-  }
-  return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
+  return program.run();
 }
 
 }  // namespace ferry::cli

@@ -44,16 +44,17 @@ std::string with_two_dashes(const CLI::App& app, const std::string& word) {
 
 }  // namespace
 
-std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv) {
+std::optional<ExitStatus> parse_replaced(CLI::App& app, int argc, char** argv) {
   std::vector<std::string> words;
   for (int at = argc - 1; at > 0; --at) words.push_back(with_two_dashes(app, argv[at]));
   try {
     app.parse(std::move(words));  // CLI11 takes the last word first
   } catch (const CLI::Success& help_or_version) {
-    return print_help(app, help_or_version);
+    print_help(app, help_or_version);
+    return ExitStatus::done;
   } catch (const CLI::ParseError& error) {
     print_to_stderr("{0}: {1}\nhint: `{0} --help` lists what there is\n", app.get_name(), error.what());
-    return kReplacedFailed;
+    return ExitStatus::failed;
   }
   return std::nullopt;
 }
@@ -123,18 +124,18 @@ class VfioManage {
   vfio::Direction direction_ = vfio::Direction::to_vfio;
 };
 
-int vfio_manage(int argc, char** argv) {
+ExitStatus vfio_manage(int argc, char** argv) {
   CLI::App app("Binds GPUs to vfio and unbinds them: ferry, under the name of the program it replaces.",
                "vfio-manage");
   app.set_version_flag("--version", std::string("ferry ") + kVersion);
   const VfioManage program(app);
   if (const auto status = parse_replaced(app, argc, argv)) return *status;
-  return program.run() == ExitStatus::done ? 0 : kReplacedFailed;
+  return program.run();
 }
 
 // The flags and the environment of driver-manager control the drain and the unloading of a driver. Ferry
 // needs neither, so any are accepted. In NVIDIA's program the flags stand before the command.
-int driver_manager(int argc, char** argv) {
+ExitStatus driver_manager(int argc, char** argv) {
   const std::vector<std::string_view> words(argv + 1, argv + argc);
   const auto first_of = [&words](std::initializer_list<std::string_view> wanted) {
     return std::ranges::find_first_of(words, wanted);
@@ -144,26 +145,26 @@ int driver_manager(int argc, char** argv) {
                "driver-manager: {} is not needed: ferry binds or unbinds a GPU that is not in use, whether "
                "or not a driver is installed, and refuses one that is in use, naming who uses it\n",
                *command);
-    return 0;
+    return ExitStatus::done;
   }
   if (first_of({"--version", "-v"}) != words.end()) {
     fmt::print("ferry {}\n", kVersion);
-    return 0;
+    return ExitStatus::done;
   }
   if (first_of({"--help", "-h"}) != words.end()) {
     fmt::print("driver-manager [FLAG...] uninstall_driver|preflight_check\nNeither changes anything.\n");
-    return 0;
+    return ExitStatus::done;
   }
   // A word may be the value of a flag or a command of another version, so the message names all words.
   print_to_stderr("driver-manager: there is no command in '{}'\nhint: uninstall_driver, preflight_check\n",
                   fmt::join(words, " "));
-  return kReplacedFailed;
+  return ExitStatus::failed;
 }
 
 }  // namespace
 
 std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv) {
-  static const std::map<std::string, int (*)(int, char**)> kPrograms = {
+  static const std::map<std::string, ExitStatus (*)(int, char**)> kPrograms = {
       {"vfio-manage", vfio_manage},           {"driver-manager", driver_manager},
       {"nvidia-vgpu-dm", nvidia_vgpu_dm},     {"nvidia-k8s-vgpu-dm", nvidia_k8s_vgpu_dm},
       {"k8s-kata-manager", k8s_kata_manager},
@@ -171,7 +172,7 @@ std::optional<int> run_replaced_program(std::string_view name, int argc, char** 
   const auto found = kPrograms.find(std::filesystem::path(name).filename().string());
   if (found == kPrograms.end()) return std::nullopt;
   if (auto log = set_up_log("warn", LogFormat::text); !log) return static_cast<int>(complain(log.error()));
-  return found->second(argc, argv);
+  return found->second(argc, argv) == ExitStatus::done ? 0 : 1;
 }
 
 }  // namespace ferry::cli

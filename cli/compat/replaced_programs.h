@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/exit_status.h"
 #include "common/result.h"
 
 namespace CLI {
@@ -20,12 +21,11 @@ namespace ferry::cli {
 /// Runs the program that `name` (argv[0], with or without a path) stands for. Absent: it stands for none.
 std::optional<int> run_replaced_program(std::string_view name, int argc, char** argv);
 
-/// The exit status of a replaced program for any error.
-inline constexpr int kReplacedFailed = 1;
+// run_replaced_program() makes exit status 1 of any status of these programs but done.
 
 /// Parses a replaced program's command line, where -name also stands for --name. A status: the help, the
 /// version or an error with its hint is printed, and the program ends with it. Absent: the program goes on.
-std::optional<int> parse_replaced(CLI::App& app, int argc, char** argv);
+std::optional<ExitStatus> parse_replaced(CLI::App& app, int argc, char** argv);
 
 /// Succeeds if the host's root is a folder. `option`, its environment variable or its default names that
 /// root. Errc::usage: it is no folder. CLI11's own check would not do: it ignores a variable whose value
@@ -36,17 +36,17 @@ Result<> check_host_root(std::string_view option, const std::string& root);
 sigset_t block_signals(std::initializer_list<int> signals);
 
 /// `nvidia-vgpu-dm` of NVIDIA's vGPU device manager v0.5.0: `apply` and `assert` of a profile, with its flags
-/// and environment. Only help and version go to stdout. Exit status 0, and 1 for any error.
-int nvidia_vgpu_dm(int argc, char** argv);
+/// and environment. Only help and version go to stdout.
+ExitStatus nvidia_vgpu_dm(int argc, char** argv);
 
 /// `nvidia-k8s-vgpu-dm` of NVIDIA's vGPU device manager v0.5.0, with its flags and environment. The node's
 /// label nvidia.com/vgpu.config selects a profile of a file. It runs `ferry hostd` and `ferry-agent` side by
-/// side until a signal ends them (0) or one of them ends by itself (1).
-int nvidia_k8s_vgpu_dm(int argc, char** argv);
+/// side until a signal ends them (done) or one of them ends by itself (failed).
+ExitStatus nvidia_k8s_vgpu_dm(int argc, char** argv);
 
 /// `k8s-kata-manager` of NVIDIA's Kata manager, with its flags and environment. It installs the classes of
 /// its file, writes its pid file, and waits for SIGTERM or another signal that ends it. The runtimes stay
-/// installed. Exit status 0, and 1 for any error.
-int k8s_kata_manager(int argc, char** argv);
+/// installed.
+ExitStatus k8s_kata_manager(int argc, char** argv);
 
 }  // namespace ferry::cli

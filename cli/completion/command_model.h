@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -22,36 +21,25 @@ struct OptionModel {
   bool repeats = false;
   bool required = false;
   std::string usual = {};                  ///< the default, if help shows one
-  std::string group = {};                  ///< the heading in help: "Options"
   std::vector<std::string> needs = {};     ///< options that must be given, too
   std::vector<std::string> excludes = {};  ///< options that must not be given, too
   std::string variable = {};               ///< environment variable that gives the value; empty: none
-
-  bool takes_value() const { return !value.empty(); }
 };
 
 struct CommandModel {
   std::vector<std::string> path = {};     ///< words after the program's; none for the program
   std::vector<std::string> aliases = {};  ///< other last words of the path
   std::string description = {};
-  std::vector<OptionModel> options = {};
-  std::vector<OptionModel> inherited = {};  ///< of the commands above, valid here, too
+  std::vector<OptionModel> options = {};  ///< its own; those of the commands above are valid, too
   std::vector<OptionModel> positionals = {};
   std::vector<CommandModel> commands = {};
   std::string notes = {};  ///< further paragraphs of its help, one a line
 
-  std::vector<OptionModel> all_options() const;  ///< its own and the inherited ones
-  std::string words() const;                     ///< the path with blanks between: "vfio bind"
-  std::vector<std::string> names() const;        ///< the last word of the path, and the aliases
-  /// True: `word` is the last word of the path, or an alias.
-  bool is_called(std::string_view word) const;
+  std::vector<std::string> names() const;  ///< the last word of the path, and the aliases
 };
 
 /// The model of `app` without hidden options and commands, which have no group.
 CommandModel command_model(const CLI::App& app);
-
-/// `root` and all commands below it, each before its own subcommands.
-std::vector<const CommandModel*> all_commands(const CommandModel& root);
 
 /// The model of an option or a positional.
 OptionModel option_model(const CLI::Option& option);

@@ -138,7 +138,7 @@ complete -c ferry -f -a '(__ferry_complete)'
 
 std::string kind_of(const OptionModel& option) {
   if (!option.words.empty()) return fmt::format("{}", fmt::join(option.words, ","));
-  if (!option.takes_value() || option.value == "FILE" || option.value == "DIR") return option.value;
+  if (option.value.empty() || option.value == "FILE" || option.value == "DIR") return option.value;
   return "VALUE";
 }
 

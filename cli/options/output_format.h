@@ -28,7 +28,7 @@ struct VerbOutput {  // NOLINT(bugprone-exception-escape): JSON is moved, which 
   std::string text;  ///< for people, whole lines
   ExitStatus status = ExitStatus::done;
   bool tinted = false;  ///< `text` has escapes of tinted() (text_output.h) alone, which disarms others
-  std::vector<std::string> notes = {};  ///< of `kubectl ferry`: for stderr, when the document goes to a file
+  std::vector<std::string> notes = {};  ///< of `kubectl ferry`, for stderr
 };
 
 /// Returns the form that `format` selects: `document` as JSON or YAML, or `text` for people. Control

@@ -46,9 +46,7 @@ Result<plugin::ResourceRules> resource_rules(const Session& session, const Namin
   plugin::ResourceRules rules{
       .accelerators = session.rules,
       .domain = std::string(policy::kResourceDomain),
-      .companions = naming.companions            ? plugin::Companions::devices
-                    : naming.no_companion_places ? plugin::Companions::unasked
-                                                 : plugin::Companions::places,
+      .companions = naming.companions,
       .names = {.functions = naming.name_template, .vgpus = naming.vgpu_name_template}};
   if (auto r = check_filled(naming.name_template, plugin::kFunctionFields, "--name-template"); !r)
     return fail(std::move(r).error());
@@ -137,20 +135,23 @@ void add_name_options(CLI::App& verb, NamingOptions& naming) {
 
 void add_naming_options(CLI::App& verb, NamingOptions& naming) {
   add_name_options(verb, naming);
+  const auto set_to = [&naming](plugin::Companions companions) {
+    return [&naming, companions] { naming.companions = companions; };
+  };
   CLI::Option* apart =
-      verb.add_flag("--companions", naming.companions,
-                    "advertise the audio and other functions of a GPU as resources, too: a pod "
-                    "gets either them or the GPU")
+      verb.add_flag_callback("--companions", set_to(plugin::Companions::devices),
+                             "advertise the audio and other functions of a GPU as resources, too: a pod "
+                             "gets either them or the GPU")
           ->group(kGroup);
   CLI::Option* places =
-      verb.add_flag(
-              "--companion-places", naming.companion_places,
+      verb.add_flag_callback(
+              "--companion-places", set_to(plugin::Companions::places),
               "let a pod ask KubeVirt for such functions together with GPUs: it gets those of its own GPUs "
               "(this is the default)")
           ->excludes(apart)
           ->group(kGroup);
-  verb.add_flag(
-          "--no-companion-places", naming.no_companion_places,
+  verb.add_flag_callback(
+          "--no-companion-places", set_to(plugin::Companions::unasked),
           "advertise whole GPUs alone: their audio functions go with them, but a VM cannot ask for them")
       ->excludes(apart)
       ->excludes(places)

@@ -8,6 +8,7 @@
 
 #include "cli/session.h"
 #include "common/result.h"
+#include "kubevirt-plugin/discovery/resource_rules.h"
 
 namespace CLI {
 class App;
@@ -15,8 +16,7 @@ class App;
 
 namespace ferry::plugin {
 struct PluginOptions;
-struct ResourceRules;
-}  // namespace ferry::plugin
+}
 
 namespace ferry::cli {
 
@@ -25,10 +25,7 @@ struct NamingOptions {
   std::vector<std::string> aliases;  ///< MODEL=NAME
   std::string name_template = "{name}";
   std::string vgpu_name_template = "{name}";
-  // At most one of these is true. By default companions are places (docs/adr/0032).
-  bool companions = false;
-  bool companion_places = false;
-  bool no_companion_places = false;
+  plugin::Companions companions = plugin::Companions::places;  ///< docs/adr/0032
 };
 
 /// The options of `ferry plugin`.

@@ -28,24 +28,24 @@ std::string kind_of(const dra::ClaimDevice& device) {
 
 }  // namespace
 
-NodeClaims read_claims(const HostFs& host) {
-  if (!host.exists(api::kCheckpointFile)) return {};
+Result<std::vector<dra::CheckpointClaim>> read_claims(const HostFs& host) {
+  if (!host.exists(api::kCheckpointFile)) return std::vector<dra::CheckpointClaim>();
   const auto text = host.read_file(api::kCheckpointFile, HostFs::Links::refused);
   if (!text) {
     Error error = text.error();
     // Only a file that cannot be a checkpoint has a hint already.
     if (!error.hint.empty()) error.hint = dra::kCheckpointHint;
-    return {.problem = error.text()};
+    return fail(std::move(error));
   }
   auto checkpoint = dra::read_checkpoint(*text);
-  if (!checkpoint) return {.problem = checkpoint.error().text()};
+  if (!checkpoint) return fail(std::move(checkpoint).error());
   if (const auto boot = boot_id(host)) *checkpoint = dra::for_boot(std::move(*checkpoint), *boot);
-  return {.claims = std::move(checkpoint->claims)};
+  return std::move(checkpoint->claims);
 }
 
-json claims_document(const NodeClaims& node) {
+json claims_document(const std::vector<dra::CheckpointClaim>& claims) {
   auto out = json::array();
-  for (const dra::CheckpointClaim& claim : node.claims) {
+  for (const dra::CheckpointClaim& claim : claims) {
     auto devices = json::array();
     for (const dra::ClaimDevice& device : claim.devices) {
       devices.push_back({{"request", device.request},
@@ -63,11 +63,11 @@ json claims_document(const NodeClaims& node) {
   return out;
 }
 
-std::string claims_text(const NodeClaims& node, const TextOutput& output) {
-  if (!node.problem.empty()) return fmt::format("note: claims: {}\n", visible_line(node.problem));
-  if (node.claims.empty()) return {};
+std::string claims_text(const Result<std::vector<dra::CheckpointClaim>>& claims, const TextOutput& output) {
+  if (!claims) return fmt::format("note: claims: {}\n", visible_line(claims.error().text()));
+  if (claims->empty()) return {};
   Table table({"CLAIM", "PHASE", "GPU", "DEVICE", "ID"});
-  for (const dra::CheckpointClaim& claim : node.claims)
+  for (const dra::CheckpointClaim& claim : *claims)
     for (const dra::ClaimDevice& device : claim.devices)
       table.add({visible_line(fmt::format("{}/{}", claim.space, claim.name)), std::string(text(claim.phase)),
                  device.gpu.text(), kind_of(device), visible_line(device.id)});

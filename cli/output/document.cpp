@@ -20,7 +20,6 @@ std::string printed(const Session& session, const VerbOutput& shown) {
 ExitStatus print(const Session& session, const VerbOutput& shown) {
   const std::string out = printed(session, shown);
   static_cast<void>(std::fwrite(out.data(), 1, out.size(), session.out));
-  for (const std::string& note : shown.notes) fmt::print(stderr, "ferry: {}\n", note);
   return shown.status;
 }
 

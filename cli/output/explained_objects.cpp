@@ -65,7 +65,8 @@ void add_mode(Explanation& out, const ExplainInputs& inputs, const host::Acceler
   } else {
     out.add("reason", policy + " does not name it");
   }
-  if (!inputs.hostd_runs) out.add("reason", "ferry hostd does not run, so nothing keeps it in this state");
+  if (!inputs.description.hostd_runs)
+    out.add("reason", "ferry hostd does not run, so nothing keeps it in this state");
 }
 
 void add_reasons(const std::vector<std::string>& reasons, const std::string& hint, const std::string& so,
@@ -93,6 +94,7 @@ void add_vgpus(Explanation& out, const host::AcceleratorDescription& description
                                  users.empty() ? "" : ", in use: ", fmt::join(users, ", ")));
   }
   if (!description.vgpus.empty()) return;
+  if (!description.vgpu_problem.empty()) return out.add("vGPUs", "not known: " + description.vgpu_problem);
   const std::string& obstacle = description.obstacle;
   out.add("vGPUs", description.framework->makes_vgpus() && obstacle.empty()
                        ? fmt::format("none made ({})", description.framework->name())
@@ -340,17 +342,13 @@ std::vector<api::AdvertisedDevice> devices_of(const ExplainInputs& inputs, const
 
 // Kata's device ID is a number without a meaning for people, so the IOMMU group identifies the device.
 std::optional<Subject> subject_of(const ExplainInputs& inputs, const api::AdvertisedDevice& device) {
-  if (find_vgpu(inputs.description, device.id).vgpu != nullptr)
-    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {device.id}};
+  if (find_vgpu(inputs.description, device.id).vgpu != nullptr) return Subject{.vgpu = device.id};
   const auto address = vfio::PciAddress::parse(device.id);
-  if (address && inputs.snapshot.inventory.find(*address) != nullptr)
-    return Subject{.kind = Subject::Kind::function, .address = *address};
+  if (address && inputs.snapshot.inventory.find(*address) != nullptr) return Subject{.address = *address};
   for (const host::AcceleratorDescription& gpu : inputs.description.accelerators) {
     for (const host::VgpuDescription& vgpu : gpu.vgpus)
-      if (vgpu.device.iommu_group == device.iommu_group)
-        return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = vgpu.device.id};
-    if (gpu.function.iommu_group == device.iommu_group)
-      return Subject{.kind = Subject::Kind::function, .address = gpu.address()};
+      if (vgpu.device.iommu_group == device.iommu_group) return Subject{.vgpu = vgpu.device.id.text};
+    if (gpu.function.iommu_group == device.iommu_group) return Subject{.address = gpu.address()};
   }
   return std::nullopt;
 }
@@ -373,7 +371,7 @@ Explanation of_resource(const ExplainInputs& inputs, const std::string& resource
   for (const api::AdvertisedDevice& device : devices) {
     const auto subject = subject_of(inputs, device);
     std::string name;  // empty: the device is not on this host
-    if (subject) name = subject->kind == Subject::Kind::vgpu ? subject->vgpu.text : subject->address.text();
+    if (subject) name = subject->vgpu.empty() ? subject->address.text() : subject->vgpu;
     if (known.empty()) known = name;
     std::string line = device.id;
     if (!name.empty() && name != device.id) line += fmt::format(" ({})", name);

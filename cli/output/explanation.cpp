@@ -45,12 +45,11 @@ void Explanation::add(const std::string& label, std::string text, Tint tint) {
 Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& word) {
   const std::string small = lower(word);
   if (find_vgpu(inputs.description, small).vgpu != nullptr && !vfio::PciAddress::parse(small))
-    return Subject{.kind = Subject::Kind::vgpu, .address = {}, .vgpu = {small}};
+    return Subject{.vgpu = small};
   if (inputs.snapshot.advertised && inputs.snapshot.advertised->resource(word) != nullptr)
-    return Subject{.kind = Subject::Kind::resource, .address = {}, .resource = word};
+    return Subject{.resource = word};
   const auto address = vfio::PciAddress::parse(word);
-  if (address && inputs.snapshot.inventory.find(*address) != nullptr)
-    return Subject{.kind = Subject::Kind::function, .address = *address};
+  if (address && inputs.snapshot.inventory.find(*address) != nullptr) return Subject{.address = *address};
   if (inputs.snapshot.advertised) {
     const auto& devices = inputs.snapshot.advertised->devices;
     const auto advertised = std::ranges::find(devices, word, &api::AdvertisedDevice::id);
@@ -75,14 +74,8 @@ Result<Subject> find_subject(const ExplainInputs& inputs, const std::string& wor
 }
 
 Explanation explanation_of(const ExplainInputs& inputs, const Subject& subject) {
-  switch (subject.kind) {
-    case Subject::Kind::vgpu:
-      return of_vgpu(inputs, find_vgpu(inputs.description, subject.vgpu.text));
-    case Subject::Kind::resource:
-      return of_resource(inputs, subject.resource);
-    case Subject::Kind::function:
-      break;
-  }
+  if (!subject.vgpu.empty()) return of_vgpu(inputs, find_vgpu(inputs.description, subject.vgpu));
+  if (!subject.resource.empty()) return of_resource(inputs, subject.resource);
   if (const host::AcceleratorDescription* description = inputs.description.find(subject.address))
     return of_accelerator(inputs, *description);
   return of_function(inputs, *inputs.snapshot.inventory.find(subject.address));
@@ -90,49 +83,42 @@ Explanation explanation_of(const ExplainInputs& inputs, const Subject& subject) 
 
 json to_json(const ExplainInputs& inputs, const Subject& subject) {
   json out;
-  switch (subject.kind) {
-    case Subject::Kind::function: {
-      out["kind"] = "function";
-      const vfio::PciFunction& function = *inputs.snapshot.inventory.find(subject.address);
-      const host::AcceleratorDescription* description = inputs.description.find(subject.address);
-      out["function"] = description == nullptr ? to_json(function) : to_json(*description);
-      const host::AcceleratorDescription* gpu =
-          description == nullptr ? gpu_of(inputs, function) : description;
-      out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
-      out["place"] = nullptr;
-      if (const auto place = inputs.places.find(subject.address); place != inputs.places.end())
-        out["place"] = {{"slot", or_null(place->second.slot)}, {"above", place->second.above}};
-      std::vector<Way> ways;
-      if (description != nullptr)
-        ways = ways_of(inputs, *description);
-      else if (inputs.description.find_by_name(subject.address) != nullptr)
-        ways = ways_by_name(inputs, function);
-      out["ways"] = json::array();
-      for (const Way& way : ways)
-        out["ways"].push_back({{"command", or_null(way.command)}, {"does", way.does}});
-      break;
-    }
-    case Subject::Kind::vgpu: {
-      out["kind"] = "vgpu";
-      const FoundVgpu found = find_vgpu(inputs.description, subject.vgpu.text);
-      out["vgpu"] = to_json(*found.vgpu);
-      out["accelerator"] = found.gpu->address().text();
-      break;
-    }
-    case Subject::Kind::resource: {
-      out["kind"] = "resource";
-      out["resource"] = subject.resource;
-      out["devices"] = json::array();
-      for (const api::AdvertisedDevice& device : devices_of(inputs, subject.resource))
-        out["devices"].push_back({{"id", device.id},
-                                  {"iommu_group", device.iommu_group},
-                                  {"healthy", device.healthy},
-                                  {"reason", device.reason},
-                                  {"allocated", device.allocated},
-                                  {"pod", or_null(device.pod)}});
-      break;
-    }
+  if (!subject.vgpu.empty()) {
+    out["kind"] = "vgpu";
+    const FoundVgpu found = find_vgpu(inputs.description, subject.vgpu);
+    out["vgpu"] = to_json(*found.vgpu);
+    out["accelerator"] = found.gpu->address().text();
+  } else if (!subject.resource.empty()) {
+    out["kind"] = "resource";
+    out["resource"] = subject.resource;
+    out["devices"] = json::array();
+    for (const api::AdvertisedDevice& device : devices_of(inputs, subject.resource))
+      out["devices"].push_back({{"id", device.id},
+                                {"iommu_group", device.iommu_group},
+                                {"healthy", device.healthy},
+                                {"reason", device.reason},
+                                {"allocated", device.allocated},
+                                {"pod", or_null(device.pod)}});
+  } else {
+    out["kind"] = "function";
+    const vfio::PciFunction& function = *inputs.snapshot.inventory.find(subject.address);
+    const host::AcceleratorDescription* description = inputs.description.find(subject.address);
+    out["function"] = description == nullptr ? to_json(function) : to_json(*description);
+    const host::AcceleratorDescription* gpu = description == nullptr ? gpu_of(inputs, function) : description;
+    out["accelerator"] = gpu == nullptr ? json(nullptr) : json(gpu->address().text());
+    out["place"] = nullptr;
+    if (const auto place = inputs.places.find(subject.address); place != inputs.places.end())
+      out["place"] = {{"slot", or_null(place->second.slot)}, {"above", place->second.above}};
+    std::vector<Way> ways;
+    if (description != nullptr)
+      ways = ways_of(inputs, *description);
+    else if (inputs.description.find_by_name(subject.address) != nullptr)
+      ways = ways_by_name(inputs, function);
+    out["ways"] = json::array();
+    for (const Way& way : ways)
+      out["ways"].push_back({{"command", or_null(way.command)}, {"does", way.does}});
   }
+
   // Readers of the document find the list where there is no way, too.
   out["description"]["to change"] = json::array();
   const Explanation explanation = explanation_of(inputs, subject);

@@ -33,7 +33,6 @@ struct ExplainInputs {
   host::NodeSnapshot snapshot;
   host::NodeDescription description;
   std::map<vfio::PciAddress, vfio::DevicePlace> places;
-  bool hostd_runs = false;
   bool plugin_runs = false;
   std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
   std::optional<std::string> asked_for = {};  ///< the policy that desired.json names
@@ -42,17 +41,12 @@ struct ExplainInputs {
   std::map<vfio::PciAddress, std::string> carriers = {};
 };
 
-/// The object that a word of the command line names.
+/// The object that a word of the command line names. Without a vGPU and a resource it is a PCI function: an
+/// accelerator, a virtual function, or any other.
 struct Subject {
-  enum class Kind {
-    function,  ///< a PCI function: an accelerator, a virtual function, or any other
-    vgpu,      ///< a vGPU with a UUID
-    resource,  ///< an advertised resource
-  };
-  Kind kind = Kind::function;
-  vfio::PciAddress address;
-  mdev::VgpuId vgpu = {};
-  std::string resource = {};
+  vfio::PciAddress address = {};
+  std::string vgpu = {};      ///< UUID
+  std::string resource = {};  ///< name of an advertised resource
 };
 
 /// Errc::usage: no object of this node has that name; the message suggests the nearest name.

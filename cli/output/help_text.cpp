@@ -74,7 +74,7 @@ class HelpFormatter : public CLI::Formatter {
   }
   std::string make_option_opts(const CLI::Option* option) const override {
     const OptionModel model = option_model(*option);
-    return model.names.empty() || !model.takes_value() ? "" : " " + model.value;
+    return model.names.empty() || model.value.empty() ? "" : " " + model.value;
   }
   std::string make_option_desc(const CLI::Option* option) const override {
     return beside(right_of(option_model(*option)), kLeft);

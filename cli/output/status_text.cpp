@@ -75,23 +75,17 @@ void add_vgpus(const host::AcceleratorDescription& description, Table& table) {
     }
     table.note(std::move(text));
   }
-  if (types.empty() && description.framework->makes_vgpus())
+  if (types.empty() && description.framework->makes_vgpus() && description.vgpu_problem.empty())
     table.note(fmt::format("no vGPU made ({})", description.framework->name()), Tint::dim);
 }
-
-std::string driver_text(const vfio::PciFunction& function) {
-  return function.driver.value_or("none");
-}
-
-enum class Models { whole, short_names };
 
 /// The accelerators, those of a group together.
 class AcceleratorTable {
  public:
-  AcceleratorTable(const host::NodeDescription& node, bool wide, Models models)
+  AcceleratorTable(const host::NodeDescription& node, bool wide, bool short_models)
       : node_(node),
         wide_(wide),
-        models_(models),
+        short_models_(short_models),
         table_(shown({"ACCELERATOR", "MODEL", "GROUP", "NUMA", "LINK", "DRIVER", "MODE", "DESIRED",
                       "RESOURCE", "STATE"})) {
     std::set<vfio::PciAddress> listed;
@@ -134,11 +128,11 @@ class AcceleratorTable {
       for (const api::AdvertisedDevice& one : vgpu.advertised_as) resources.insert(one.resource);
 
     const auto& numa = gpu.function.numa_node;
-    const auto row = shown({branch + gpu.address().text(),
-                            models_ == Models::whole ? gpu.model : policy::short_model(gpu.model), group,
-                            numa ? std::to_string(*numa) : "", link, driver_text(gpu.function),
-                            std::string(text(gpu.mode)), desired,
-                            fmt::format("{}", fmt::join(resources, ", ")), gpu.condition.word});
+    const auto row =
+        shown({branch + gpu.address().text(), short_models_ ? policy::short_model(gpu.model) : gpu.model,
+               group, numa ? std::to_string(*numa) : "", link, gpu.function.driver.value_or("none"),
+               std::string(text(gpu.mode)), desired, fmt::format("{}", fmt::join(resources, ", ")),
+               gpu.condition.word});
     table_.add(row);
     table_.tint(row.size() - 1, tint_of(gpu.condition.health));
 
@@ -154,13 +148,13 @@ class AcceleratorTable {
   }
   void add(const host::MemberDescription& member, const std::string& branch) {
     table_.add(shown({branch + member.function.address.text(), member.what, " ", " ", " ",
-                      driver_text(member.function), " ", " ", " ", " "}),
+                      member.function.driver.value_or("none"), " ", " ", " ", " "}),
                Tint::dim);
   }
 
   const host::NodeDescription& node_;
   const bool wide_;
-  const Models models_;
+  const bool short_models_;
   Table table_;
 };
 
@@ -182,7 +176,7 @@ std::string by_name_lines(const host::NodeDescription& description, const TextOu
         fmt::format("{}  {} {}, {}, {}", function.address.text(), vfio::kind_of(function),
                     model.empty() ? function.ids() : model,
                     function.iommu_group ? fmt::format("group {}", *function.iommu_group) : "no group",
-                    function.driver ? "driver " + *function.driver : "no driver");
+                    driver_text(function.driver));
     for (const api::AdvertisedDevice& advertised : advertised_as)
       line += fmt::format(", advertised as {}{}", advertised.resource,
                           advertised.healthy ? "" : ", unhealthy: " + advertised.reason);
@@ -250,9 +244,9 @@ std::string who(const vfio::DeviceUser& user) {
 std::string status_text(const host::NodeDescription& description, const TextOutput& output, bool wide) {
   std::string out;
   if (!description.accelerators.empty()) {
-    const Table table = AcceleratorTable(description, wide, Models::whole).table();
+    const Table table = AcceleratorTable(description, wide, false).table();
     const bool fits = !output.columns || table.width() <= *output.columns;
-    out = (fits ? table : AcceleratorTable(description, wide, Models::short_names).table()).text(output);
+    out = (fits ? table : AcceleratorTable(description, wide, true).table()).text(output);
   } else {
     out = description.by_name.empty()
               ? "no accelerators on this host\n"

@@ -2,7 +2,8 @@
 #include "cli/output/vgpu_report.h"
 
 #include <cstddef>
-#include <set>
+#include <span>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -34,18 +35,6 @@ std::string_view kind_of(const vgpu::VgpuStep& step) {
 json described(const vgpu::VgpuStep& step) {
   return {{"text", step.text()},     {"kind", kind_of(step)},        {"id", step.id.text},
           {"type", step.short_name}, {"parent", step.parent.text()}, {"why", step.why}};
-}
-
-/// The steps that quiesce a GPU's users before its change, and those that resume them after it.
-struct Around {
-  std::vector<vfio::Step> before;
-  std::vector<vfio::Step> after;
-};
-Around around(const std::set<vfio::Releasable>& users) {
-  std::vector<vfio::Step> steps;
-  vfio::quiesce_around(steps, users);
-  const auto middle = steps.begin() + static_cast<std::ptrdiff_t>(users.size());
-  return {.before = {steps.begin(), middle}, .after = {middle, steps.end()}};
 }
 
 json described(const vfio::Step& step) {
@@ -133,7 +122,10 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuPlan& plan, const 
                        : gpu.steps.empty()        ? "already so"
                                                   : "would change";
     const bool idle = gpu.matched && !refused && gpu.steps.empty();
-    const auto [quiesce, resume] = around(gpu.releases);
+    std::vector<vfio::Step> around;
+    vfio::quiesce_around(around, gpu.releases);
+    const auto quiesce = std::span(around).first(gpu.releases.size());
+    const auto resume = std::span(around).subspan(gpu.releases.size());
     out += head_line(of, gpu.gpu, gpu.label(), what, idle, gpu.notes) + step_lines(quiesce, session.explain) +
            step_lines(gpu.steps, session.explain);
     if (refused) {
@@ -168,7 +160,10 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome, 
   std::string out;
   json gpus = json::array();
   for (const vgpu::GpuOutcome& gpu : outcome.gpus) {
-    const auto [quiesce, resume] = around(gpu.released);
+    std::vector<vfio::Step> around;
+    vfio::quiesce_around(around, gpu.released);
+    const auto quiesce = std::span(around).first(gpu.released.size());
+    const auto resume = std::span(around).subspan(gpu.released.size());
     const std::string label = fmt::format("GPU {} ({})", gpu.index, gpu.gpu.text());
     const std::string_view what = is_for_claims(of, gpu.gpu) ? kForClaims : text(gpu.kind);
     const bool idle = gpu.kind == vgpu::GpuOutcome::Kind::already_so;
@@ -204,12 +199,19 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome, 
           .status = outcome.status()};
 }
 
-VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees, const json& gpus,
-                           const std::vector<std::string>& warnings, const std::string& text) {
-  return {
-      .document = {{what, name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", warnings}},
-      .text = fmt::format("{}{} {}: {}\n", text, what, name, agrees ? "the host agrees" : "the host differs"),
-      .status = agrees ? ExitStatus::done : ExitStatus::differs};
+VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees,
+                           const std::optional<Error>& gone, const json& gpus,
+                           std::vector<std::string> warnings, const std::string& text) {
+  std::string lines = text;
+  if (gone) {
+    agrees = false;
+    lines = gone->message + "\n" + text;
+    warnings.push_back(gone->message);
+  }
+  return {.document = {{what, name}, {"agrees", agrees}, {"gpus", gpus}, {"warnings", warnings}},
+          .text = fmt::format("{}{} {}: {}\n", lines, what, name,
+                              agrees ? "the host agrees" : "the host differs"),
+          .status = agrees ? ExitStatus::done : ExitStatus::differs};
 }
 
 }  // namespace ferry::cli

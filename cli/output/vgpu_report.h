@@ -2,11 +2,13 @@
 // The output about vGPUs.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/output/document.h"
 #include "cli/session.h"
+#include "common/result.h"
 #include "mdev/vgpu.h"
 #include "policy/policy.h"
 #include "vgpu-dm/apply/apply.h"
@@ -25,10 +27,11 @@ VerbOutput show_vgpus(const Session& session, const vgpu::VgpuOutcome& outcome, 
 /// The AVAILABLE of a type: "4", or "up to 15" where fewer may fit.
 std::string available_text(const mdev::VgpuType& type);
 
-/// The result of an `assert`: `text` and `gpus`, and the verdict. `what` is "policy" or "profile".
+/// The result of an `assert`: `text` and `gpus`, and the verdict. `what` is "policy" or "profile". `gone`:
+/// the host lacks a GPU that hostd has counted, and so it differs.
 VerbOutput show_comparison(const std::string& what, const std::string& name, bool agrees,
-                           const nlohmann::json& gpus, const std::vector<std::string>& warnings,
-                           const std::string& text);
+                           const std::optional<Error>& gone, const nlohmann::json& gpus,
+                           std::vector<std::string> warnings, const std::string& text);
 
 /// {"T4-4Q": 2}
 nlohmann::json to_json(const std::vector<vgpu::TypeCount>& counts);

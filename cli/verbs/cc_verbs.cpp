@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -11,11 +13,13 @@
 
 #include "cli/output/document.h"
 #include "cli/output/table.h"
+#include "cli/output/vgpu_report.h"
 #include "cli/output/wait_note.h"
 #include "cli/session.h"
 #include "cli/verbs/node_inputs.h"
 #include "cli/verbs/verbs.h"
 #include "common/exit_status.h"
+#include "common/process/standard_streams.h"
 #include "common/result.h"
 #include "common/text/json.h"
 #include "common/text/visible_text.h"
@@ -35,12 +39,23 @@ using vfio::WantedMode;
 /// A GPU or NVSwitch that has confidential modes.
 struct CcDevice {
   vfio::PciAddress address;
-  bool of_a_board = false;  ///< it has protected PCIe, with all others of its board
-  bool nvswitch = false;
-  std::string chip = {};     ///< "gh100"; empty: not read
+  vfio::Chip chip = {};
   std::string mode = {};     ///< now; empty: not read
   std::string why_not = {};  ///< why it cannot be changed now; empty: it can
+
+  bool has(WantedMode wanted) const { return !vfio::knobs_of(chip.family, wanted).empty(); }
 };
+
+// NVIDIA's NVSwitch of A100 boards: lr10. Those of Hopper boards are ls10.
+constexpr std::uint16_t kSwitchOfA100 = 0x1af1;
+
+/// The chip of a GPU or NVSwitch with confidential modes; absent: it has none.
+std::optional<vfio::Chip> chip_of(const vfio::PciFunction& function) {
+  if (function.vendor != vfio::kNvidia) return std::nullopt;
+  if (!vfio::is_switch(function)) return vfio::gpu_chip(function.device);
+  if (function.device == kSwitchOfA100) return std::nullopt;
+  return vfio::Chip{.name = "ls10", .family = vfio::ChipFamily::ls10};
+}
 
 /// Why a device may not be touched now; empty: it may.
 std::string why_not_free(const host::AcceleratorDescription& device) {
@@ -57,28 +72,22 @@ std::string why_not_free(const host::AcceleratorDescription& device) {
 
 Result<std::vector<CcDevice>> read_devices(const Session& session) {
   const vfio::AcceleratorRules rules = session.rules.asking_for_all();
-  const auto snapshot = snapshot_node(session, Depth::rows, rules);
+  const auto snapshot = snapshot_node(session, rules);
   if (!snapshot) return fail(snapshot.error());
   const host::NodeDescription node = host::describe_node(*snapshot, rules, model_names(session));
 
   std::vector<CcDevice> out;
   std::vector<vfio::PciAddress> free;
   for (const host::AcceleratorDescription& one : node.accelerators) {
-    if (one.function.vendor != vfio::kNvidia) continue;
-    const bool nvswitch = vfio::is_switch(one.function);
-    const auto chip = nvswitch ? std::nullopt : vfio::gpu_chip(one.function.device);
-    if (!nvswitch && !chip) continue;
-    out.push_back({.address = one.address(),
-                   .of_a_board = nvswitch || chip->family == vfio::ChipFamily::hopper,
-                   .nvswitch = nvswitch,
-                   .why_not = why_not_free(one)});
+    const auto chip = chip_of(one.function);
+    if (!chip) continue;
+    out.push_back({.address = one.address(), .chip = *chip, .why_not = why_not_free(one)});
     if (out.back().why_not.empty()) free.push_back(one.address());
   }
   if (free.empty()) return out;
 
   for (const auto& [address, registers] : vfio::read_registers(*session.writer, free).functions) {
     const auto device = std::ranges::find(out, address, &CcDevice::address);
-    device->chip = registers.chip;
     device->mode = registers.mode();
     if (!registers.problem.empty()) {
       device->why_not = registers.problem;
@@ -93,6 +102,22 @@ Result<std::vector<CcDevice>> read_devices(const Session& session) {
   return out;
 }
 
+/// Takes out the NVSwitches that cannot be changed now, unless there are no other devices. Returns a note for
+/// each. A driver of the host may keep them while no GPU is in protected PCIe, their only mode.
+std::vector<std::string> leave_out_switches(std::vector<CcDevice>& devices) {
+  std::vector<std::string> notes;
+  const auto is_kept = [](const CcDevice& device) {
+    return device.chip.family == vfio::ChipFamily::ls10 && !device.why_not.empty();
+  };
+  if (std::ranges::all_of(devices, is_kept)) return notes;
+  for (const CcDevice& device : devices)
+    if (is_kept(device))
+      notes.push_back(fmt::format("{} is left out, since no GPU is in protected PCIe: {}",
+                                  device.address.text(), device.why_not));
+  std::erase_if(devices, is_kept);
+  return notes;
+}
+
 /// The devices that a command is about, all of which can be changed now.
 Result<std::vector<CcDevice>> choose(const std::vector<CcDevice>& all,
                                      const std::set<vfio::PciAddress>& named, WantedMode mode) {
@@ -101,29 +126,37 @@ Result<std::vector<CcDevice>> choose(const std::vector<CcDevice>& all,
       return fail(Errc::not_found,
                   fmt::format("{} is no device of this host with confidential modes", address.text()),
                   "GPUs of Hopper and newer have them, and NVSwitches of Hopper boards");
-  const bool whole_board = mode == WantedMode::ppcie;
   const auto is_chosen = [&](const CcDevice& device) {
-    if (!named.empty()) return named.contains(device.address);
-    return whole_board ? device.of_a_board : mode == WantedMode::off || !device.nvswitch;
+    return named.empty() ? device.has(mode) : named.contains(device.address);
   };
 
   std::vector<CcDevice> out;
   std::ranges::copy_if(all, std::back_inserter(out), is_chosen);
+  const std::string_view word = word_for(vfio::kWantedModes, mode);
   if (out.empty())
-    return fail(Errc::not_found,
-                fmt::format("no device of this host has the mode '{}'", word_for(vfio::kWantedModes, mode)));
+    return fail(Errc::not_found, fmt::format("no device of this host has the mode '{}'", word));
   for (const CcDevice& device : out)
-    if (whole_board && !device.of_a_board)
-      return fail(Errc::refused,
-                  fmt::format("{}: only boards of Hopper have protected PCIe", device.address.text()));
-  for (const CcDevice& device : out)
-    if (!device.why_not.empty())
-      return fail(Errc::refused, fmt::format("{}: {}", device.address.text(), device.why_not),
-                  named.empty() ? "name the others with --device, or end its use first" : "");
+    if (!device.has(mode))
+      return fail(
+          Errc::refused,
+          fmt::format("{}: its chip {} has no mode '{}'", device.address.text(), device.chip.name, word),
+          "docs/cc.md has the modes of each chip");
+
   const bool leaves_board =
       std::ranges::any_of(out, [](const CcDevice& device) { return device.mode == "ppcie"; });
+  const bool whole_board = leaves_board || mode == WantedMode::ppcie;
+  std::vector<std::string> notes;
+  if (named.empty() && !whole_board) notes = leave_out_switches(out);
+  for (const CcDevice& device : out) {
+    if (device.why_not.empty()) continue;
+    const char* hint = named.empty() ? "name the others with --device, or end its use first" : "";
+    if (whole_board)
+      hint = "protected PCIe is of all GPUs and NVSwitches of a board: this one must be ready first";
+    return fail(Errc::refused, fmt::format("{}: {}", device.address.text(), device.why_not), hint);
+  }
+  print_to_stderr("{}", note_lines(notes, ""));
   for (const CcDevice& device : all)
-    if ((whole_board || leaves_board) && device.of_a_board && !is_chosen(device))
+    if (whole_board && device.has(WantedMode::ppcie) && !is_chosen(device))
       return fail(Errc::refused,
                   fmt::format("{} is left out, and protected PCIe is of all GPUs and NVSwitches of a board",
                               device.address.text()),
@@ -137,8 +170,8 @@ ExitStatus show_plan(const Session& session, const std::vector<CcDevice>& device
   auto list = json::array();
   Table table({"DEVICE", "CHIP", "NOW", "THEN"});
   for (const CcDevice& device : devices) {
-    list.push_back({{"address", device.address.text()}, {"chip", device.chip}, {"mode", device.mode}});
-    table.add({device.address.text(), device.chip, device.mode, wanted});
+    list.push_back({{"address", device.address.text()}, {"chip", device.chip.name}, {"mode", device.mode}});
+    table.add({device.address.text(), std::string(device.chip.name), device.mode, wanted});
   }
   const bool interrupted = vfio::has_interrupted_mode_change(*session.host);
   out.document = {{"mode", wanted}, {"devices", std::move(list)}, {"interrupted", interrupted}};
@@ -214,6 +247,8 @@ ExitStatus cc_verb(const Session& session, const CcOptions& options) {
   const auto change = begin_change(session);
   if (!change) return complain(change.error());
 
+  const auto record = vfio::mode_record_of(*session.host);
+  if (!record) return complain(record.error());
   if (!session.dry_run) undo_earlier_change(session);
   const auto all = read_devices(session);
   if (!all) return complain(all.error());

@@ -65,9 +65,9 @@ json document_of(const host::Claim& claim) {
 /// Errc::refused: `ferry dra` runs and has the claim, or may have it, and would go on to hand its devices to
 /// pods.
 Result<> check_not_served(const Session& session, const std::string& uid) {
-  const NodeClaims known = read_claims(*session.host);
-  const bool has_it = std::ranges::find(known.claims, uid, &dra::CheckpointClaim::uid) != known.claims.end();
-  if (!has_it && known.problem.empty()) return {};
+  const auto known = read_claims(*session.host);
+  const bool has_it = known && std::ranges::find(*known, uid, &dra::CheckpointClaim::uid) != known->end();
+  if (known && !has_it) return {};
   const auto runs = is_present(*session.host, api::kDraLock);
   if (!runs) return fail(runs.error());
   if (*runs) {

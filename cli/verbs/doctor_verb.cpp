@@ -20,6 +20,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/text/text.h"
 #include "dra/dra_checks.h"
+#include "host/claims/claim_record.h"
 #include "host/node_description.h"
 #include "host/usage/use_probes.h"
 #include "host/vgpu_checks.h"
@@ -41,17 +42,11 @@ using nlohmann::json;
 
 constexpr const char* kKata = "kata";
 
-/// The words of --for, in the order in which their checks are printed.
-const std::vector<std::string>& known_purposes() {
-  static const std::vector<std::string> kKnown = {"passthrough", "vgpu", "kubevirt", kKata, "dra"};
-  return kKnown;
-}
-
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::set<std::string> asked;
   // The added comma keeps an empty word at the end, which is an error.
   for (const std::string& word : words_between(words + ",", ',')) {
-    const auto& known = known_purposes();
+    const auto& known = doctor_purposes();
     if (std::ranges::find(known, word) == known.end()) {
       return fail(Errc::usage,
                   fmt::format("--for: there are no checks for '{}'{}", word, did_you_mean(word, known)),
@@ -77,6 +72,16 @@ void add_of_host(std::vector<Check>& checks, Check check) {
   const auto of_a_device =
       std::ranges::find_if(checks, [](const Check& one) { return one.subject != kHostSubject; });
   checks.insert(of_a_device, std::move(check));
+}
+
+/// Absent: hostd has recorded no claim since the boot.
+std::optional<Check> claims_record_check(const HostFs& host) {
+  if (!host.exists(host::kClaimRecordFile)) return std::nullopt;
+  Check check{"claims-record", kHostSubject, "without its record hostd prepares no claim, and ends none"};
+  const auto record = host::load_claim_record(host);
+  if (!record) return std::move(check).failed(record.error().message, record.error().hint);
+  return std::move(check).passed(
+      fmt::format("/{} has {}", host::kClaimRecordFile, counted(record->claims.size(), "claim")));
 }
 
 /// The release of the containerd that runs; absent: another runtime, or its program cannot be asked.
@@ -117,7 +122,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   }
 
   if (purpose == "passthrough") {
-    const auto snapshot = snapshot_node(session, Depth::rows);
+    const auto snapshot = snapshot_node(session, session.rules);
     if (!snapshot) return fail(snapshot.error());
     const vfio::GpuFindings findings = host::judge_node(*snapshot, rules.accelerators, {});
     auto checks = vfio::passthrough_checks(*session.host, inventory, rules.accelerators, findings);
@@ -131,6 +136,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   add_of_host(checks, plugin::claimable_names_check(*session.host, rules));
+  if (auto record = claims_record_check(*session.host)) add_of_host(checks, std::move(*record));
   return checks;
 }
 
@@ -158,8 +164,8 @@ std::vector<Check> as_root_sees_them(std::vector<Check> checks) {
   return checks;
 }
 
-/// The GPUs that checks of a purpose are about. Those for kubevirt name only the ones that cannot be
-/// advertised.
+/// The GPUs that checks of a purpose are about: no switches. The checks for kubevirt name only GPUs that
+/// cannot be advertised.
 std::vector<std::string> gpus_of(const std::string& purpose, const std::vector<Check>& checks,
                                  const vfio::Inventory& inventory, const plugin::ResourceRules& rules) {
   std::vector<std::string> out;
@@ -167,12 +173,19 @@ std::vector<std::string> gpus_of(const std::string& purpose, const std::vector<C
     const bool checked = std::ranges::find(checks, address.text(), &Check::subject) != checks.end();
     const bool on_vfio =
         purpose == "kubevirt" && rules.accelerators.match(function) && vfio::on_vfio_driver(function);
-    if (on_vfio || (checked && rules.accelerators.match_by_name(function))) out.push_back(address.text());
+    const bool is_gpu = rules.accelerators.match_by_name(function) &&
+                        !rules.accelerators.on_request.contains(function.pci_class());
+    if (on_vfio || (checked && is_gpu)) out.push_back(address.text());
   }
   return out;
 }
 
 }  // namespace
+
+const std::vector<std::string>& doctor_purposes() {
+  static const std::vector<std::string> kPurposes = {"passthrough", "vgpu", "kubevirt", kKata, "dra"};
+  return kPurposes;
+}
 
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   const auto purposes = parse_purposes(options.purposes);
@@ -202,7 +215,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   json list = json::array();
   json verdicts = json::array();
   std::map<std::string_view, std::size_t> counts;
-  for (const std::string& purpose : known_purposes()) {
+  for (const std::string& purpose : doctor_purposes()) {
     if (!purposes->contains(purpose)) continue;
     auto checks = checks_for(purpose, session, options, *inventory, *rules);
     if (!checks) return complain(checks.error());

@@ -140,7 +140,8 @@ Result<policy::ResourceNames> resource_names(const Session& session, const Hostd
                 model_of = model_names(session)](const vfio::PciFunction& gpu) {
     const auto domain = domains.find(gpu.vendor);
     if (domain == domains.end()) return std::string();  // no class of such a vendor's devices has a model
-    return fmt::format("{}/{}", domain->second, names.function_part(gpu.ids(), model_of(gpu)));
+    const auto name = names.function_name(domain->second, gpu.ids(), model_of(gpu));
+    return name ? name->text() : std::string();
   };
   out.of_vgpus = [names = rules->names](const std::string& type) {
     return fmt::format("{}/{}", policy::kResourceDomain, names.vgpu_part(type));

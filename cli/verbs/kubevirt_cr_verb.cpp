@@ -55,63 +55,55 @@ std::string simple(std::string_view name) {
 
 /// The entries of GPUs and vGPU types by the tables of names. A name such as "GA107GL [A2 / A16]" is of two
 /// boards. A vGPU type has the name that its driver gives it: "NVIDIA A40-12Q".
-class ModelEntries {
- public:
-  explicit ModelEntries(const plugin::ResourceRules& rules) {
-    for (std::string_view text = plugin::shipped_device_names(); !text.empty();) {
-      std::string_view line = cut(text, '\n');
-      if (line.starts_with('#')) continue;
-      const std::string device(cut(line, '\t'));
-      const std::string name(cut(line, '\t'));
-      std::string boards = name.substr(std::min(name.find('['), name.size()));
-      std::erase_if(boards, [](char c) { return c == '[' || c == ']'; });
+Result<plugin::PermittedHostDevices> entries_of(const plugin::ResourceRules& rules,
+                                                const std::vector<std::string>& models) {
+  std::map<std::string, std::set<plugin::PermittedDevice>> gpus;   // by simple() name
+  std::map<std::string, std::set<plugin::PermittedDevice>> types;  // as `gpus`
+  std::vector<std::string> known;
+  for (std::string_view text = plugin::shipped_device_names(); !text.empty();) {
+    std::string_view line = cut(text, '\n');
+    if (line.starts_with('#')) continue;
+    const std::string device(cut(line, '\t'));
+    const std::string name(cut(line, '\t'));
+    std::string boards = name.substr(std::min(name.find('['), name.size()));
+    std::erase_if(boards, [](char c) { return c == '[' || c == ']'; });
 
-      const std::string resource = rules.domain + "/" + rules.names.function_part("10de:" + device, name);
-      std::string selector = "10DE:" + device;
-      std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
-      for (std::string_view rest = boards; !rest.empty();) {
-        const auto board = trimmed(cut(rest, '/'));
-        gpus_[simple(board)].insert({selector, resource});
-        known_.emplace_back(board);
-      }
-    }
-    for (std::string_view text = vgpu::type_table_text(); !text.empty();) {
-      std::string_view line = cut(text, '\n');
-      if (line.starts_with('#')) continue;
-      (void)cut(line, '\t');
-      (void)cut(line, '\t');
-      const std::string name(cut(line, '\t'));
-      const std::string type = name.substr(name.find(' ') + 1);
-      types_[simple(type)].insert({name, rules.domain + "/" + rules.names.vgpu_part(name)});
-      known_.push_back(type);
+    const auto resource = rules.names.function_name(rules.domain, "10de:" + device, name);
+    if (!resource) continue;  // a template makes no legal name of it
+    std::string selector = "10DE:" + device;
+    std::ranges::transform(selector, selector.begin(), [](unsigned char c) { return std::toupper(c); });
+    for (std::string_view rest = boards; !rest.empty();) {
+      const auto board = trimmed(cut(rest, '/'));
+      gpus[simple(board)].insert({selector, resource->text()});
+      known.emplace_back(board);
     }
   }
-
-  Result<plugin::PermittedHostDevices> of(const std::vector<std::string>& models) const {
-    std::set<plugin::PermittedDevice> pci;
-    std::set<plugin::PermittedDevice> mediated;
-    for (const std::string& model : models) {
-      const auto gpus = gpus_.find(simple(model));
-      const auto types = types_.find(simple(model));
-      if (gpus == gpus_.end() && types == types_.end())
-        return fail(
-            Errc::not_found,
-            fmt::format("no table has a GPU or a vGPU type '{}'{}", model, did_you_mean(model, known_)),
-            "`ferry kubevirt-cr` on a node that has the device prints its entry");
-      if (gpus != gpus_.end()) pci.insert(gpus->second.begin(), gpus->second.end());
-      if (types != types_.end()) mediated.insert(types->second.begin(), types->second.end());
-    }
-    return plugin::PermittedHostDevices{.pci = {pci.begin(), pci.end()},
-                                        .mediated = {mediated.begin(), mediated.end()}};
+  for (std::string_view text = vgpu::type_table_text(); !text.empty();) {
+    std::string_view line = cut(text, '\n');
+    if (line.starts_with('#')) continue;
+    (void)cut(line, '\t');
+    (void)cut(line, '\t');
+    const std::string name(cut(line, '\t'));
+    const std::string type = name.substr(name.find(' ') + 1);
+    types[simple(type)].insert({name, rules.domain + "/" + rules.names.vgpu_part(name)});
+    known.push_back(type);
   }
 
- private:
-  using Entries = std::map<std::string, std::set<plugin::PermittedDevice>>;  // by simple() name
-
-  Entries gpus_;
-  Entries types_;
-  std::vector<std::string> known_;
-};
+  std::set<plugin::PermittedDevice> pci;
+  std::set<plugin::PermittedDevice> mediated;
+  for (const std::string& model : models) {
+    const auto gpu = gpus.find(simple(model));
+    const auto type = types.find(simple(model));
+    if (gpu == gpus.end() && type == types.end())
+      return fail(Errc::not_found,
+                  fmt::format("no table has a GPU or a vGPU type '{}'{}", model, did_you_mean(model, known)),
+                  "`ferry kubevirt-cr` on a node that has the device prints its entry");
+    if (gpu != gpus.end()) pci.insert(gpu->second.begin(), gpu->second.end());
+    if (type != types.end()) mediated.insert(type->second.begin(), type->second.end());
+  }
+  return plugin::PermittedHostDevices{.pci = {pci.begin(), pci.end()},
+                                      .mediated = {mediated.begin(), mediated.end()}};
+}
 
 // The names follow this command's options. A name that the running plugin does not have permits nothing,
 // unless claims have its devices.
@@ -201,7 +193,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   const auto rules = resource_rules(session, options.naming);
   if (!rules) return complain(rules.error());
   if (!options.models.empty()) {
-    const auto devices = ModelEntries(*rules).of(options.models);
+    const auto devices = entries_of(*rules, options.models);
     if (!devices) return complain(devices.error());
     const ExitStatus status = print_part(session, options.hyperconverged, *devices);
     if (status != ExitStatus::done) return status;

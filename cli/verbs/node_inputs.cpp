@@ -62,9 +62,9 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
 
 // A row of `status` waits only shortly for a driver that hangs. Without its answer the row stays as the scan
 // filled it.
-void read_overrides_for(const Session& session, const vfio::AcceleratorRules& rules, Depth depth,
+void read_overrides_for(const Session& session, const vfio::AcceleratorRules& rules, bool details,
                         const std::vector<vfio::PciAddress>& members, vfio::Inventory& inventory) {
-  if (depth == Depth::all) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
+  if (details) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
   constexpr std::chrono::milliseconds kShortly{1000};
   auto accelerators = members;
   std::erase_if(accelerators,
@@ -135,10 +135,6 @@ bool warn_of_numbers(const Session& session, const policy::Policy& policy) {
   return known->recorded;
 }
 
-Result<vgpu::VgpuHost> vgpu_host(const Session& session) {
-  return vgpu_host(session, *session.vgpu_probe);
-}
-
 Result<vgpu::VgpuHost> vgpu_host(const Session& session, vfio::UseProbe& uses) {
   auto node = vgpu::node_identity(*session.host);
   if (!node) return fail(std::move(node).error());
@@ -206,8 +202,8 @@ Result<host::NodeContext> hostd_context(const Session& session, const host::Node
   return context;
 }
 
-Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
-                                         const vfio::AcceleratorRules& rules) {
+Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::AcceleratorRules& rules,
+                                         bool details) {
   host::NodeSnapshot snapshot;
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
@@ -222,8 +218,8 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
     if (vfio::on_vfio_driver(*snapshot.inventory.find(member)) &&
         vfio::had_fatal_errors(*session.host, member))
       snapshot.had_fatal_errors.insert(member);
-  read_overrides_for(session, rules, depth, members, snapshot.inventory);
-  if (depth == Depth::all) {
+  read_overrides_for(session, rules, details, members, snapshot.inventory);
+  if (details) {
     for (const auto& [address, function] : snapshot.inventory.functions) {
       if (rules.match(function))
         snapshot.facts.emplace(address, vfio::read_device_facts(*session.host, address));
@@ -232,7 +228,7 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
   add_use(session, snapshot, members);
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
-  snapshot.unsanitized = host::unsanitized_gpus(*session.host);
+  snapshot.unsanitized = or_note(host::unsanitized_gpus(*session.host), snapshot);
   snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
   if (vfio::has_interrupted_mode_change(*session.host))
     snapshot.notes.emplace_back(
@@ -249,19 +245,11 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
   return snapshot;
 }
 
-Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth) {
-  return snapshot_node(session, depth, session.rules);
-}
-
-host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot) {
-  return describe_node(snapshot, session.rules, model_names(session));
-}
-
 Result<ExplainInputs> read_explain_inputs(const Session& session) {
-  auto snapshot = snapshot_node(session, Depth::all);
+  auto snapshot = snapshot_node(session, session.rules, true);
   if (!snapshot) return fail(std::move(snapshot).error());
   ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
-  inputs.description = describe_node(session, inputs.snapshot);
+  inputs.description = host::describe_node(inputs.snapshot, session.rules, model_names(session));
   inputs.rules = session.rules;
   inputs.node = vgpu::node_identity(*session.host).value_or("");
 
@@ -280,7 +268,6 @@ Result<ExplainInputs> read_explain_inputs(const Session& session) {
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }
-  inputs.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
   inputs.plugin_runs = is_present(*session.host, api::kPluginLiveness).value_or(false);
   return inputs;
 }

@@ -33,7 +33,6 @@ Result<vgpu::ProfileFile> read_profiles_for(const ProfileOptions& options);
 
 /// The host; `uses` finds its device users. Errors: the host has no identity to make UUIDs from.
 Result<vgpu::VgpuHost> vgpu_host(const Session& session, vfio::UseProbe& uses);
-Result<vgpu::VgpuHost> vgpu_host(const Session& session);
 
 Result<policy::Policy> chosen_policy(const ProfileOptions& options);
 /// All policies of the file. Their warnings go to stderr.
@@ -62,21 +61,11 @@ host::NodeProbes hostd_probes(const Session& session);
 
 // The snapshot of the node, for the verbs that show it.
 
-enum class Depth {
-  rows,  ///< the facts of a row of `status`, with the accelerators' driver_override
-  all,   ///< also driver_override of companion functions, and each accelerator's own facts; reading these
-         ///< wakes one that sleeps
-};
-
-/// Reads everything that is known of the node now. Facts that cannot be read beside the scan become notes.
-/// Errors: the host itself cannot be scanned.
-Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth);
-/// The same with other rules than the session's.
-Result<host::NodeSnapshot> snapshot_node(const Session& session, Depth depth,
-                                         const vfio::AcceleratorRules& rules);
-
-/// Describes `snapshot` with the names of this host's models.
-host::NodeDescription describe_node(const Session& session, const host::NodeSnapshot& snapshot);
+/// Reads the facts of a row of `status` about each accelerator, with its driver_override. `details`: also
+/// driver_override of companion functions, and each accelerator's own facts; reading these wakes one that
+/// sleeps. Facts that cannot be read beside the scan become notes. Errors: the host itself cannot be scanned.
+Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::AcceleratorRules& rules,
+                                         bool details = false);
 
 /// Reads the input of an explanation.
 Result<ExplainInputs> read_explain_inputs(const Session& session);

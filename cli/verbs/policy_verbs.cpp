@@ -32,7 +32,7 @@ using nlohmann::json;
 
 /// The node as `status` sees it, with the vGPU types that the tables know.
 Result<host::NodeSnapshot> read_node(const Session& session, const vfio::AcceleratorRules& rules) {
-  auto node = snapshot_node(session, Depth::rows, rules);
+  auto node = snapshot_node(session, rules);
   if (!node) return node;
   auto vgpus = vgpu::scan_known_vgpus(*session.host, node->inventory, rules);
   if (!vgpus) return fail(std::move(vgpus).error());
@@ -124,22 +124,19 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   for (const auto& [gpu, mode] : asked)
     if (mode == policy::Mode::passthrough)
       vfio::wake_sleepers(*session.host, vfio::concerned(node->inventory, {gpu}), node->inventory);
-  auto idle = policy::items_without_gpu(numbered->policy, node->vgpus, models);
+  const auto idle = policy::items_without_gpu(numbered->policy, node->vgpus, models);
   warn_of_idle(idle);
+  for (const std::string& note : numbered->uncounted) print_to_stderr("warning: {}\n", note);
   std::string out;
   json gpus = json::array();
-  bool agrees = !numbered->gone;
-  if (numbered->gone) {
-    out += numbered->gone->message + "\n";
-    idle.push_back(numbered->gone->message);
-  }
+  bool agrees = true;
   for (const policy::ModeComparison& comparison :
        policy::judge_policy(numbered->policy, node->vgpus, findings_of(*node, rules), models)) {
     agrees = agrees && comparison.agrees();
     out += line_of(comparison);
     gpus.push_back(to_json(comparison));
   }
-  return print(session, show_comparison("policy", policy->name, agrees, gpus, idle, out));
+  return print(session, show_comparison("policy", policy->name, agrees, numbered->gone, gpus, idle, out));
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {

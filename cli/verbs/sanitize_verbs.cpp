@@ -136,8 +136,11 @@ ExitStatus sanitize_verb(const Session& session, const SanitizeOptions& options)
                   "set its key `sanitize` to best-effort or required");
   const auto function = vfio::read_function(*session.host, before->address);
   if (!options.accepts && (!function || !vfio::on_vfio_driver(*function)))
-    return refuse(fmt::format("{} is not on vfio-pci", name),
-                  "it is sanitized once it is bound; `--accept` lets the next claim have it");
+    return refuse(
+        fmt::format("{} is not on vfio-pci", name),
+        fmt::format("`ferry vfio bind --device {}` binds it, and it is sanitized then; `--accept` lets "
+                    "the next claim have it",
+                    name));
   if (before->status.state == api::SanitizeState::in_use)
     return refuse(
         fmt::format("{} is in use: {}", name, before->events.empty() ? "" : before->events.back().text),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <csignal>
-#include <functional>
 #include <map>
 #include <optional>
 #include <sys/signalfd.h>
@@ -39,6 +38,27 @@ constexpr auto kSettle = std::chrono::milliseconds(100);
 // No event announces that a process opens or closes a device.
 constexpr auto kRescan = std::chrono::seconds(10);
 
+Result<VerbOutput> report_of(const Session& session) {
+  const bool rows = is_text(session.output);
+  const bool wide = session.output == OutputFormat::wide;
+  const auto snapshot = snapshot_node(session, session.rules, wide || !rows);
+  if (!snapshot) return fail(snapshot.error());
+  const host::NodeDescription description =
+      host::describe_node(*snapshot, session.rules, model_names(session));
+  const auto claims = read_claims(*session.host);
+  VerbOutput shown;
+  if (rows) {
+    shown.text =
+        status_text(description, text_output(session), wide) + claims_text(claims, text_output(session));
+    shown.tinted = true;
+  } else {
+    shown.document = to_json(description);
+    if (claims && !claims->empty()) shown.document["claims"] = claims_document(*claims);
+    shown.document["iommufd"] = vfio::has_iommufd(*session.host);
+  }
+  return shown;
+}
+
 /// Redraws the lines that fit over the old ones. A line that is too wide is cut off: wrapped by the terminal
 /// it would make the first lines scroll away.
 std::string in_place(const std::string& text, std::size_t rows, bool first) {
@@ -56,8 +76,7 @@ std::string in_place(const std::string& text, std::size_t rows, bool first) {
 
 class Watching {
  public:
-  Watching(const Session& session, const std::function<Result<VerbOutput>()>& report, EventLoop& loop)
-      : session_(session), report_(report), loop_(loop) {}
+  Watching(const Session& session, EventLoop& loop) : session_(session), loop_(loop) {}
 
   ExitStatus run(const std::stop_token& stop) {
     watch_folders();  // before the first report, so that no change is missed
@@ -138,7 +157,7 @@ class Watching {
     // A change between the report and a new watch would be missed.
     if (watch_folders()) draw_soon();
     again_ = loop_.at(Clock::now() + kRescan, [this] { draw(); });
-    const auto shown = report_();
+    const auto shown = report_of(session_);
     if (!shown) {
       if (complaint_ != shown.error().message) complain(shown.error());
       complaint_ = shown.error().message;
@@ -164,7 +183,6 @@ class Watching {
   }
 
   const Session& session_;
-  const std::function<Result<VerbOutput>()>& report_;
   EventLoop& loop_;
   std::map<fs::path, DirectoryWatch> folders_;
   std::optional<vfio::Uevents> uevents_;
@@ -177,11 +195,11 @@ class Watching {
   ExitStatus status_ = ExitStatus::done;
 };
 
-/// Prints a verb's output, and again whenever it changes. It is made again when the kernel reports a device,
-/// when a file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
+/// Prints the report, and again whenever it changes. It is made again when the kernel reports a device, when
+/// a file of Ferry's changes, and periodically for device users, which no event announces. A terminal is
 /// redrawn in place; elsewhere blocks follow each other. SIGINT or SIGTERM ends it: done. Each error of a
 /// report is printed once and ends nothing. Failed: nothing can be waited for or printed.
-ExitStatus watch(const Session& session, const std::function<Result<VerbOutput>()>& report) {
+ExitStatus watch(const Session& session) {
   sigset_t resized;
   sigemptyset(&resized);
   sigaddset(&resized, SIGWINCH);
@@ -189,33 +207,13 @@ ExitStatus watch(const Session& session, const std::function<Result<VerbOutput>(
   const StopOnSignal stop;
   auto loop = EventLoop::create();
   if (!loop) return complain(loop.error());
-  return Watching(session, report, **loop).run(stop.token());
-}
-
-Result<VerbOutput> report_of(const Session& session) {
-  const bool rows = is_text(session.output);
-  const bool wide = session.output == OutputFormat::wide;
-  const auto snapshot = snapshot_node(session, rows && !wide ? Depth::rows : Depth::all);
-  if (!snapshot) return fail(snapshot.error());
-  const host::NodeDescription description = describe_node(session, *snapshot);
-  const NodeClaims claims = read_claims(*session.host);
-  VerbOutput shown;
-  if (rows) {
-    shown.text =
-        status_text(description, text_output(session), wide) + claims_text(claims, text_output(session));
-    shown.tinted = true;
-  } else {
-    shown.document = to_json(description);
-    if (!claims.claims.empty()) shown.document["claims"] = claims_document(claims);
-    shown.document["iommufd"] = vfio::has_iommufd(*session.host);
-  }
-  return shown;
+  return Watching(session, **loop).run(stop.token());
 }
 
 }  // namespace
 
 ExitStatus status_verb(const Session& session, bool watches) {
-  if (watches) return watch(session, [&session] { return report_of(session); });
+  if (watches) return watch(session);
   const auto shown = report_of(session);
   return shown ? print(session, *shown) : complain(shown.error());
 }

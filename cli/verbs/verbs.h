@@ -32,6 +32,8 @@ struct DoctorOptions {
   bool verbose = false;                  ///< print also the checks that passed
   NamingOptions naming;                  ///< as the plugin has them
 };
+/// The words of `purposes`, in the order in which their checks are printed.
+const std::vector<std::string>& doctor_purposes();
 /// `doctor`: the obstacles of this host to a purpose, and their fixes. Failed: no GPU is ready.
 ExitStatus doctor_verb(const Session& session, const DoctorOptions& options);
 

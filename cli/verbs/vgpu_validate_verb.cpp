@@ -103,7 +103,7 @@ ExitStatus vgpu_validate_verb(const Session& session, const ProfileOptions& opti
   shown.text = fmt::format("{}: valid, {}\n", options.file.string(), counted(names.size(), "profile"));
   if (!on_host) return print(session, shown);
 
-  auto on = vgpu_host(session);
+  auto on = vgpu_host(session, *session.vgpu_probe);
   if (!on) return complain(on.error());
   std::vector<vgpu::Profile> profiles;
   std::ranges::copy_if(file->profiles, std::back_inserter(profiles), [&](const vgpu::Profile& profile) {

@@ -67,7 +67,7 @@ void log_step(const vgpu::VgpuStep& step, const Result<>& result) {
 Result<vgpu::VgpuHost> vgpu_host(const Session& session, const std::vector<std::string>& release) {
   auto list = vfio::release_list(release);
   if (!list) return fail(std::move(list).error().during("--release"));
-  auto on = vgpu_host(session);
+  auto on = vgpu_host(session, *session.vgpu_probe);
   if (on) on->release = std::move(*list);
   return on;
 }
@@ -97,14 +97,18 @@ std::string max_text(const mdev::VgpuType& type) {
   return type.max_instances ? std::to_string(*type.max_instances) : "";
 }
 
+/// Empty: no file can name the type.
+std::string type_text(const mdev::VgpuType& type) {
+  return vgpu::VgpuTypeName::parse(type.short_name) ? type.short_name : "";
+}
+
 /// The types that a profile can name and that Ferry's table has for the board, if the driver lists types only
 /// while the GPU has virtual functions and it has none. Their ids and availability are known only then.
 std::vector<mdev::VgpuType> types_not_listed_yet(const mdev::VgpuGpu& gpu) {
   std::vector<mdev::VgpuType> out;
   if (!gpu.may_get_virtual_functions()) return out;
-  std::ranges::copy_if(gpu.unlisted, std::back_inserter(out), [](const mdev::VgpuType& type) {
-    return vgpu::VgpuTypeName::parse(type.short_name).has_value();
-  });
+  std::ranges::copy_if(gpu.unlisted, std::back_inserter(out),
+                       [](const mdev::VgpuType& type) { return !type_text(type).empty(); });
   return out;
 }
 
@@ -119,8 +123,12 @@ std::string types_text(const mdev::VgpuGpu& gpu, plugin::DeviceNames& names,
     Table table({"ID", "TYPE", "NAME", "MEMORY", "AVAILABLE", "MAX"});
     for (const mdev::VgpuType& type : types)
       table.add(
-          {type.id, type.short_name, type.name, memory_text(type), available_text(type), max_text(type)});
-    return out + table.text(output.columns);
+          {type.id, type_text(type), type.name, memory_text(type), available_text(type), max_text(type)});
+    out += table.text(output.columns);
+    const auto has_no_text = [](const mdev::VgpuType& type) { return type_text(type).empty(); };
+    if (std::ranges::any_of(types, has_no_text))
+      out += wrapped_lines("note: no file can name the types without TYPE", output.columns);
+    return out;
   }
 
   const std::vector<mdev::VgpuType> later = types_not_listed_yet(gpu);
@@ -240,15 +248,11 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
     profile->items.clear();
     for (const policy::PolicyItem& item : numbered->policy.items) profile->items.push_back(item.gpus);
   }
-  auto idle = policy::items_without_gpu(*profile, *vgpus);
+  const auto idle = policy::items_without_gpu(*profile, *vgpus);
   warn_of_idle(idle);
   std::string out;
   json gpus = json::array();
-  bool agrees = !numbered->gone;
-  if (numbered->gone) {
-    out += numbered->gone->message + "\n";
-    idle.push_back(numbered->gone->message);
-  }
+  bool agrees = true;
   for (const vgpu::GpuComparison& comparison : vgpu::judge(*profile, *vgpus)) {
     agrees = agrees && comparison.agrees;
     out += comparison.agrees ? fmt::format("GPU {} ({}): {}\n", comparison.index, comparison.gpu.text(),
@@ -261,7 +265,7 @@ ExitStatus vgpu_assert_verb(const Session& session, const ProfileOptions& option
                     {"found", to_json(comparison.found)},
                     {"difference", comparison.difference}});
   }
-  return print(session, show_comparison("profile", profile->name, agrees, gpus, idle, out));
+  return print(session, show_comparison("profile", profile->name, agrees, numbered->gone, gpus, idle, out));
 }
 
 ExitStatus vgpu_export_verb(const Session& session, const std::string& name) {
@@ -294,7 +298,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& opt
   if (!gpus) return complain(gpus.error());
   const vgpu::Removal removal{.gpus = std::move(*gpus), .foreign = options.foreign};
 
-  auto on = vgpu_host(session);
+  auto on = vgpu_host(session, *session.vgpu_probe);
   if (!on) return complain(on.error());
   if (!removal.gpus.empty()) {
     auto rules = vgpu_rules(session);

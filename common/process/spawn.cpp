@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdint>
 #include <fcntl.h>
+#include <mutex>
 #include <poll.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -113,6 +114,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+/// Reaps earlier children that have ended since, and keeps this one for a later call.
+void reap_later(int pid) {
+  static std::mutex mutex;
+  static std::vector<int> left;
+  const std::lock_guard lock(mutex);
+  std::erase_if(left, [](int child) { return ::waitpid(child, nullptr, WNOHANG) != 0; });
+  left.push_back(pid);
+}
+
 using Heard = std::function<void(std::string_view)>;
 
 struct Pipe {
@@ -148,7 +158,11 @@ class RunningChild : Pinned {
     const bool ended = process_.valid() && wait(Clock::now() + kToEnd);
     // Until it is reaped, its ID is also that of its group, which may have others in it.
     if (!ended || group_ != pid_) ::kill(group_, SIGKILL);
-    reap(pid_);
+    // A process that is stuck in the kernel, at a disk that hangs, is left behind.
+    if (ended || !process_.valid() || wait(Clock::now() + kToEnd))
+      reap(pid_);
+    else
+      reap_later(pid_);
   }
 
   Result<ProgramOutput> collect(const std::string& name, const OutputLimits& limits, const Heard& heard) {

@@ -64,7 +64,8 @@ struct OutputLimits {
 /// `heard` gets its standard error as it comes, cut anywhere; absent: `options.err` counts. Output that a
 /// child of the program writes after the program's end is lost. Errors: those of spawn();
 /// std::errc::file_too_large: more bytes than the limit; Errc::unreachable: no end within the limit. Then the
-/// program is ended, and with `own_session` all that it has started in its session's first group.
+/// program is ended, and with `own_session` all that it has started in its session's first group. A process
+/// that is stuck in the kernel may outlive the call.
 Result<ProgramOutput> run_for_output(const std::filesystem::path& program,
                                      const std::vector<std::string>& words, SpawnOptions options,
                                      const OutputLimits& limits,

@@ -13,9 +13,11 @@
 #include <nlohmann/json.hpp>
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "common/text/json.h"
 #include "dra/claims/hostd_client.h"
 #include "dra/names.h"
+#include "dra/slices/publication.h"
 
 namespace ferry::dra {
 namespace {
@@ -55,6 +57,50 @@ bool has_ended_here(const Result<nlohmann::json>& object, const ClaimKey& key, c
   return std::none_of(results.begin(), results.end(), [&](const nlohmann::json& result) {
     return text_at(result, "driver") == kDriver && text_at(result, "pool") == pool;
   });
+}
+
+/// The record of an allocated claim, with its devices as the node has published them. Errors: those of
+/// check_available().
+Result<CheckpointClaim> with_published(CheckpointClaim claim, NodeModel node, const Checkpoint& checkpoint) {
+  std::vector<std::string> names;
+  names.reserve(claim.devices.size());
+  for (const ClaimDevice& device : claim.devices) names.push_back(device.device.name);
+  node.held = held_devices(checkpoint);
+  // The publisher may not have heard of this claim yet.
+  node.allocated.insert(names.begin(), names.end());
+  const Publication publication = publication_of(node);
+  if (auto available = check_available(node, publication, names, claim.uid); !available)
+    return fail(std::move(available).error());
+  for (ClaimDevice& device : claim.devices) {
+    // check_available() has found each of them.
+    const PublishedDevice& published = *publication.device(device.device.name);
+    device.gpu = published.asked.gpu;
+    device.type = published.asked.type;
+    device.placement = published.asked.placement;
+    device.device = published.device;
+    device.device.taints.clear();
+    if (device.device.consumes.empty()) continue;
+    const CounterSet* const set = publication.counter_set(device.device.consumes.front().set);
+    if (set != nullptr) device.counters = *set;
+  }
+  return claim;
+}
+
+/// The request that has hostd prepare the devices of the record.
+api::ClaimRequest prepare_request(const CheckpointClaim& claim) {
+  api::ClaimRequest out{.action = api::ClaimAction::prepare,
+                        .claim = claim.uid,
+                        .space = claim.space,
+                        .name = claim.name,
+                        .pod_claim = claim.pod_claim};
+  for (const ClaimDevice& device : claim.devices)
+    out.devices.push_back({.device = device.asked(),
+                           .request = device.request,
+                           .pool = device.pool,
+                           .name = device.device.name,
+                           .attributes = device.device.attributes,
+                           .resources = device.resources});
+  return out;
 }
 
 api::ClaimRequest unprepare_request(const ClaimKey& claim) {
@@ -250,7 +296,7 @@ class Driver final : public ClaimDriver {
   /// Writes the checkpoint; only then it counts.
   Result<> keep(Checkpoint next) {
     if (next == checkpoint_) return {};
-    if (auto written = parts_.host.write_file(settings_.claims_file, checkpoint_text(next)); !written)
+    if (auto written = parts_.host.write_file(api::kCheckpointFile, checkpoint_text(next)); !written)
       return written;
     checkpoint_ = std::move(next);
     if (parts_.changed) parts_.changed();
@@ -300,38 +346,36 @@ class Driver final : public ClaimDriver {
   /// Reads the DeviceClasses of a new claim one after the other, and begins. A claim that is known keeps its
   /// names.
   void read_classes(Work& work, AllocatedClaim claim) {
-    const auto of_class = std::ranges::find_if(
-        claim.devices, [](const AllocatedDevice& device) { return !device.device_class.empty(); });
-    if (of_class == claim.devices.end() || checkpoint_.find(work.key.uid) != nullptr)
-      return begin(work, claim);
-    const std::string name = of_class->device_class;
+    const auto unread =
+        std::ranges::find_if(claim.classes, [](const std::string& name) { return !name.empty(); });
+    if (unread == claim.classes.end() || checkpoint_.find(work.key.uid) != nullptr)
+      return begin(work, std::move(claim.record));
+    const std::string name = *unread;
     parts_.reader.read_class(name, [this, alive = std::weak_ptr<const bool>(alive_), number = work.number,
                                     name, claim = std::move(claim)](const Result<nlohmann::json>& object) {
       if (alive.expired()) return;
-      const auto reading = works_.find(claim.key.uid);
+      const auto reading = works_.find(claim.record.uid);
       if (reading == works_.end() || reading->second.number != number) return;
       if (!object) return end_work(reading->second, object.error());
       const auto resources = resources_of(*object, name);
       if (!resources) return end_work(reading->second, resources.error());
       AllocatedClaim next = claim;
-      for (AllocatedDevice& device : next.devices)
-        if (device.device_class == name) {
-          device.device_class.clear();
-          device.resources = *resources;
+      for (std::size_t i = 0; i < next.classes.size(); ++i)
+        if (next.classes[i] == name) {
+          next.classes[i].clear();
+          next.record.devices[i].resources = *resources;
         }
       read_classes(reading->second, std::move(next));
     });
   }
 
-  void begin(Work& work, const AllocatedClaim& claim) {
-    const std::string& uid = work.key.uid;
-    CheckpointClaim record = names_of(claim);
-    if (checkpoint_.find(uid) == nullptr) {
+  void begin(Work& work, CheckpointClaim record) {
+    if (checkpoint_.find(work.key.uid) == nullptr) {
       auto node = parts_.node.node();
       if (!node) return end_work(work, std::move(node).error());
-      auto with_devices = record_of(claim, std::move(*node), checkpoint_, pool_);
-      if (!with_devices) return end_work(work, std::move(with_devices).error());
-      record = std::move(*with_devices);
+      auto published = with_published(std::move(record), std::move(*node), checkpoint_);
+      if (!published) return end_work(work, std::move(published).error());
+      record = std::move(*published);
     }
     Checkpoint next = checkpoint_;
     if (auto begun = begin_prepare(next, std::move(record)); !begun) {
@@ -351,7 +395,7 @@ class Driver final : public ClaimDriver {
   void ask_hostd(Work& work, Checkpoint next) {
     const std::string uid = work.key.uid;
     // The connection comes before the record: while hostd is away, there is nothing to undo.
-    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, api::kClaimSocket);
     if (!hostd && is_prepared(next, uid)) return hand_over(work);
     if (!hostd) return end_work(work, std::move(hostd).error());
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
@@ -384,7 +428,7 @@ class Driver final : public ClaimDriver {
       if (auto kept = keep(std::move(again)); !kept) spdlog::error("{}", kept.error().text());
       return end_work(work, std::move(why));
     }
-    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, api::kClaimSocket);
     if (!hostd) return end_work(work, std::move(why));
     const std::string uid = work.key.uid;
     work.hostd = std::move(*hostd);
@@ -443,7 +487,7 @@ class Driver final : public ClaimDriver {
     }
     Work& work = begin_work(ClaimAction::unprepare, key);
     if (waiter) work.waiters.push_back(*waiter);
-    auto hostd = HostdCall::connect(parts_.loop, parts_.host, settings_.hostd_socket);
+    auto hostd = HostdCall::connect(parts_.loop, parts_.host, api::kClaimSocket);
     if (!hostd) return hostd_has_undone(work, fail(std::move(hostd).error()), is_known);
     if (auto kept = keep(std::move(next)); !kept) return end_work(work, std::move(kept).error());
     work.hostd = std::move(*hostd);
@@ -491,7 +535,7 @@ class Driver final : public ClaimDriver {
 Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Settings settings) {
   const auto boot_id = parts.host.read_attribute("proc/sys/kernel/random/boot_id");
   if (!boot_id) return fail(boot_id.error());
-  const auto text = parts.host.read_file(settings.claims_file);
+  const auto text = parts.host.read_file(api::kCheckpointFile);
   if (!text && !is_gone(text.error())) {
     Error error = text.error();
     // Only a file that cannot be a checkpoint has a hint already.
@@ -506,7 +550,7 @@ Result<std::unique_ptr<ClaimDriver>> ClaimDriver::open(const Parts& parts, Setti
   }
   const std::string now = checkpoint_text(checkpoint);
   if (!text || *text != now)
-    if (auto written = parts.host.write_file(settings.claims_file, now); !written)
+    if (auto written = parts.host.write_file(api::kCheckpointFile, now); !written)
       return fail(std::move(written).error());
   return std::make_unique<Driver>(parts, std::move(settings), std::move(checkpoint));
 }

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -25,7 +24,6 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "api/claim_request.h"
-#include "api/files.h"
 #include "common/event_loop.h"
 #include "common/pinned.h"
 #include "common/result.h"
@@ -92,19 +90,6 @@ struct ClaimAnswer {
   Result<std::vector<DeviceAnswer>> devices;  ///< none after unprepare
 };
 
-// new_checkpoint_claim.cpp makes the record of a claim before its devices are prepared, of the claim's
-// allocation and the node's slices.
-
-/// The record of a claim with its devices. Errors: those of check_available().
-Result<CheckpointClaim> record_of(const AllocatedClaim& claim, NodeModel node, const Checkpoint& checkpoint,
-                                  const std::string& pool);
-
-/// Only the fields that begin_prepare() compares with a record that is there: requests and names.
-CheckpointClaim names_of(const AllocatedClaim& claim);
-
-/// The request that has hostd prepare the devices of the record.
-api::ClaimRequest prepare_request(const CheckpointClaim& claim);
-
 /// Belongs to the loop's thread. A node has one at a time, since it alone writes the checkpoint: the caller
 /// holds an InstanceLock.
 class ClaimDriver : Pinned {
@@ -120,11 +105,8 @@ class ClaimDriver : Pinned {
     std::function<void()> changed;
   };
 
-  /// Paths are relative to the host's root.
   struct Settings {
     std::string node;  ///< the Node's name
-    std::filesystem::path claims_file = api::kCheckpointFile;
-    std::filesystem::path hostd_socket = api::kClaimSocket;
     /// The kubelet ends a call after 45 s and loses the answers about all of its claims. A claim that takes
     /// longer than this is answered with the error that its preparation goes on.
     std::chrono::milliseconds answer_within = std::chrono::seconds(30);

@@ -29,9 +29,10 @@ Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply) {
         Errc::unsupported, "the API server has no resource.k8s.io/v1, so no ResourceSlices are published",
         "use Kubernetes 1.34 or later, or do without DRA (dra.enabled=false in the chart): the device "
         "plugin serves the GPUs on any version");
-  const bool is_success = reply->status >= 200 && reply->status < 300;
-  if (reply->status != kInvalid && !is_success) return fail(kube::error_of(*reply, asked));
-  auto features = features_of_probe(reply->status, parse_answer_json(reply->body));
+  // Kubernetes 1.34 wants counter sets in the slice of their devices, and has none of the features.
+  if (reply->status == kInvalid) return ServerFeatures();
+  if (reply->status < 200 || reply->status >= 300) return fail(kube::error_of(*reply, asked));
+  auto features = features_of_probe(parse_answer_json(reply->body));
   if (!features) return fail(std::move(features).error().during(kTrial));
   return features;
 }

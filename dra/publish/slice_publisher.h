@@ -35,7 +35,8 @@ namespace ferry::dra {
 // a slice that has all of them (docs/adr/0035). The server must have resource.k8s.io/v1.
 
 /// The features by the server's answer to the trial. Errc::unsupported: the server has no resource.k8s.io/v1,
-/// with a hint. Errors: those of the transport, of kube::error_of() and of features_of_probe().
+/// with a hint. A server that refuses the slice as invalid has no feature. Errors: those of the transport, of
+/// kube::error_of() and of features_of_probe().
 Result<ServerFeatures> features_of_answer(const Result<kube::ApiReply>& reply);
 
 /// Asks the server, once for each begin(). Only one thread may use it.

@@ -205,8 +205,6 @@ class Server final : public DraServer {
     pump_streams();
   }
 
-  bool is_registered() const override { return registered_; }
-
  private:
   // Sockets.
 
@@ -348,7 +346,6 @@ class Server final : public DraServer {
     if (!from_wire(message.get(), status)) return send_answer(call, unreadable_request());
     send_answer(call, rpc_answer(pluginregistration::RegistrationStatusResponse()));
     post([this, taken = status.plugin_registered(), why = status.error()] {
-      registered_ = taken;
       if (taken) {
         if (listener_.registered) listener_.registered();
         return;
@@ -428,7 +425,6 @@ class Server final : public DraServer {
   const std::string endpoint_path_;
   Endpoint plugin_;
   Endpoint registration_;
-  bool registered_ = false;
   OwnedTimer health_timer_{loop_};
   const std::shared_ptr<const bool> alive_ = std::make_shared<const bool>(true);
 

@@ -98,9 +98,6 @@ class DraServer : Pinned {
 
   /// The health of all devices, which all streams get if it has changed.
   virtual void set_health(std::vector<DeviceHealth> devices) = 0;
-
-  /// True: the kubelet has registered the plugin, and has not refused it since.
-  virtual bool is_registered() const = 0;
 };
 
 }  // namespace ferry::dra

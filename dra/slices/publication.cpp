@@ -17,12 +17,6 @@
 namespace ferry::dra {
 namespace {
 
-/// A device, and whether it is published while no claim has it.
-struct Candidate {
-  PublishedDevice device;
-  bool published = true;
-};
-
 /// GPUs of one IOMMU group in order of address, with the devices that claims have there.
 struct Group {
   std::optional<std::uint32_t> number;  ///< absent: the only GPU is in no IOMMU group
@@ -158,15 +152,15 @@ class GroupPlan {
   }
 
   const CounterSet& set() const { return set_; }
-  const std::vector<Candidate>& candidates() const { return candidates_; }
+  const std::vector<PublishedDevice>& candidates() const { return candidates_; }
 
   /// True if the held devices have the counters that they would get now.
   bool agrees(const HeldDevice& held) const {
-    const auto found = std::ranges::find_if(candidates_, [&](const Candidate& candidate) {
-      return candidate.device.device.name == held.device.name;
+    const auto found = std::ranges::find_if(candidates_, [&](const PublishedDevice& candidate) {
+      return candidate.device.name == held.device.name;
     });
     return found != candidates_.end() && held.counters == set_ &&
-           consumed_counters(found->device.device) == consumed_counters(held.device);
+           consumed_counters(found->device) == consumed_counters(held.device);
   }
 
  private:
@@ -226,15 +220,15 @@ class GroupPlan {
     if (!names_.insert(device.device.name).second) return;
     if (!server_.taints) device.device.taints.clear();
     const bool all_for_dra = std::ranges::all_of(group_.gpus, &Gpu::for_dra);
-    const bool published = allowed && all_for_dra && (server_.taints || !unhealthy);
-    candidates_.push_back({.device = std::move(device), .published = published});
+    device.published = allowed && all_for_dra && (server_.taints || !unhealthy);
+    candidates_.push_back(std::move(device));
   }
 
   /// True for devices of one group that may be allocated side by side without counters.
-  static bool can_be_together(const Candidate& a, const Candidate& b) {
-    if (a.device.device.name == b.device.device.name) return true;
-    if (is_whole(a.device.device) || is_whole(b.device.device)) return false;
-    return a.device.asked.gpu != b.device.asked.gpu || a.device.asked.type == b.device.asked.type;
+  static bool can_be_together(const PublishedDevice& a, const PublishedDevice& b) {
+    if (a.device.name == b.device.name) return true;
+    if (is_whole(a.device) || is_whole(b.device)) return false;
+    return a.asked.gpu != b.asked.gpu || a.asked.type == b.asked.type;
   }
 
   /// Without counters the scheduler cannot keep two devices of a GPU apart. So only the whole device is
@@ -244,30 +238,30 @@ class GroupPlan {
     set_ = {};
     std::map<vfio::PciAddress, std::set<std::string>> types;
     bool whole = false;
-    for (Candidate& candidate : candidates_) {
-      candidate.device.device.consumes.clear();
+    for (PublishedDevice& candidate : candidates_) {
+      candidate.device.consumes.clear();
       if (!candidate.published) continue;
-      if (is_whole(candidate.device.device))
+      if (is_whole(candidate.device))
         whole = true;
       else
-        types[candidate.device.asked.gpu].insert(candidate.device.asked.type);
+        types[candidate.asked.gpu].insert(candidate.asked.type);
     }
     const bool one_type =
         std::ranges::none_of(group_.gpus, &Gpu::mixed_sizes) &&
         std::ranges::all_of(types, [](const auto& of_gpu) { return of_gpu.second.size() == 1; });
-    std::vector<const Candidate*> of_claims;  // prepared or not
-    for (const Candidate& candidate : candidates_) {
-      const std::string& name = candidate.device.device.name;
+    std::vector<const PublishedDevice*> of_claims;  // prepared or not
+    for (const PublishedDevice& candidate : candidates_) {
+      const std::string& name = candidate.device.name;
       const bool held =
           std::ranges::any_of(group_.held, [&](const HeldDevice* one) { return one->device.name == name; });
       if (held || allocated_.contains(name)) of_claims.push_back(&candidate);
     }
 
     bool lacks_vgpus = false;
-    for (Candidate& candidate : candidates_) {
-      const bool is_vgpu = !is_whole(candidate.device.device);
+    for (PublishedDevice& candidate : candidates_) {
+      const bool is_vgpu = !is_whole(candidate.device);
       const bool kind_fits = !is_vgpu || (!whole && one_type);
-      const bool kept = kind_fits && std::ranges::all_of(of_claims, [&](const Candidate* one) {
+      const bool kept = kind_fits && std::ranges::all_of(of_claims, [&](const PublishedDevice* one) {
                           return can_be_together(*one, candidate);
                         });
       if (kept || !candidate.published) continue;
@@ -286,14 +280,14 @@ class GroupPlan {
   const std::set<std::string>& allocated_;
   CounterSet set_;
   std::vector<GpuPlan> plans_;
-  std::vector<Candidate> candidates_;
+  std::vector<PublishedDevice> candidates_;
   std::set<std::string> names_;
   bool uses_groups_ = false;
 };
 
 /// Publishes devices as claims have them, and nothing else of their group. `candidates`: devices of the group
 /// as they would be without claims; those that are allocated and not held need the counters of the held ones.
-void publish_as_held(const NodeModel& node, const Group& group, std::span<const Candidate> candidates,
+void publish_as_held(const NodeModel& node, const Group& group, std::span<const PublishedDevice> candidates,
                      Publication& out) {
   CounterSet set;
   std::set<std::string> names;
@@ -312,16 +306,15 @@ void publish_as_held(const NodeModel& node, const Group& group, std::span<const 
     PublishedDevice published{.asked = one->asked, .device = one->device};
     published.device.taints = health_taints(group, *one);
     if (node.find(one->asked.gpu) == nullptr)
-      published.device.taints.push_back(
-          {.key = std::string(kGoneTaint), .value = {}, .effect = TaintEffect::no_execute});
+      published.device.taints.push_back({.key = std::string(kGoneTaint), .value = {}, .evicts = true});
     publish(published);
   }
   if (!node.server.counters) set = {};
-  for (const Candidate& candidate : candidates) {
-    const std::string& name = candidate.device.device.name;
+  for (const PublishedDevice& candidate : candidates) {
+    const std::string& name = candidate.device.name;
     if (!node.allocated.contains(name) || names.contains(name)) continue;
-    if (has_counters_of(set, candidate.device.device))
-      publish(candidate.device);
+    if (has_counters_of(set, candidate.device))
+      publish(candidate);
     else
       out.notes.push_back(fmt::format("{}: a claim has it, but its counters have changed", name));
   }
@@ -344,12 +337,12 @@ void publish_group(const NodeModel& node, const Group& group, Publication& out) 
   std::set<std::string> held_names;
   for (const HeldDevice* held : group.held) held_names.insert(held->device.name);
   std::vector<PublishedDevice> devices;
-  for (const Candidate& candidate : plan.candidates()) {
-    const std::string& name = candidate.device.device.name;
+  for (const PublishedDevice& candidate : plan.candidates()) {
+    const std::string& name = candidate.device.name;
     const bool held = held_names.contains(name);
     const bool allocated = node.allocated.contains(name);
     if (!candidate.published && !held && !allocated) continue;
-    devices.push_back(candidate.device);
+    devices.push_back(candidate);
     devices.back().allocated = allocated;
     if (held || !candidate.published) taint_as_in_use(devices.back().device);
   }

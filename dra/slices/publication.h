@@ -68,6 +68,7 @@ struct PublishedDevice {
       asked;  ///< by which hostd knows it; a whole device has the first GPU of its IOMMU group
   Device device;
   bool allocated = false;  ///< to a ResourceClaim
+  bool published = true;   ///< also while no claim has it
 };
 
 struct Publication {

@@ -10,7 +10,6 @@
 
 #include "common/text/json.h"
 #include "common/text/text.h"
-#include "common/text/words.h"
 #include "dra/names.h"
 
 namespace ferry::dra {
@@ -18,8 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr Words<TaintEffect, 2> kEffects = {
-    {{"NoSchedule", TaintEffect::no_schedule}, {"NoExecute", TaintEffect::no_execute}}};
+constexpr const char* kNoSchedule = "NoSchedule";
+constexpr const char* kNoExecute = "NoExecute";
 constexpr const char* kProbe = "probe";
 
 json quantities(const Counters& counters) {
@@ -40,7 +39,7 @@ json json_of(const CounterConsumption& consumption) {
 }
 
 json json_of(const Taint& taint) {
-  json out = {{"key", taint.key}, {"effect", word_for(kEffects, taint.effect)}};
+  json out = {{"key", taint.key}, {"effect", taint.evicts ? kNoExecute : kNoSchedule}};
   if (!taint.value.empty()) out["value"] = taint.value;
   if (!taint.time_added.empty()) out["timeAdded"] = taint.time_added;
   return out;
@@ -133,12 +132,14 @@ Device read_device(Reader& reader, const json& object) {
   });
   const json& taints = json_at(object, "taints");
   if (!taints.is_array()) return out;
-  for (const json& taint : taints)
-    if (const auto effect = value_for(kEffects, text_at(taint, "effect")))  // absent: Ferry has none such
-      out.taints.push_back({.key = text_at(taint, "key"),
-                            .value = text_at(taint, "value"),
-                            .effect = *effect,
-                            .time_added = text_at(taint, "timeAdded")});
+  for (const json& taint : taints) {
+    const std::string effect = text_at(taint, "effect");
+    if (effect != kNoSchedule && effect != kNoExecute) continue;  // Ferry has none such
+    out.taints.push_back({.key = text_at(taint, "key"),
+                          .value = text_at(taint, "value"),
+                          .evicts = effect == kNoExecute,
+                          .time_added = text_at(taint, "timeAdded")});
+  }
   return out;
 }
 
@@ -246,13 +247,7 @@ ResourceSlice probe_slice(const SliceOwner& owner) {
           .devices = {{.name = kProbe, .consumes = {consumption}, .taints = {taint}}}};
 }
 
-Result<ServerFeatures> features_of_probe(int status, const json& answer) {
-  constexpr int kOk = 200;
-  constexpr int kCreated = 201;
-  constexpr int kInvalid = 422;
-  if (status == kInvalid) return ServerFeatures();
-  if (status != kOk && status != kCreated)
-    return fail(Errc::failed, fmt::format("the API server answers {} to a trial of a ResourceSlice", status));
+Result<ServerFeatures> features_of_probe(const json& answer) {
   const auto read = read_slice(answer);
   if (!read) return fail(read.error());
   const Device sent = probe_slice({.node = {}}).devices.front();

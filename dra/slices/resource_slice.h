@@ -37,21 +37,17 @@ struct CounterConsumption {
   bool operator==(const CounterConsumption&) const = default;
 };
 
-enum class TaintEffect {
-  no_schedule,
-  no_execute,  ///< pods that use the device are evicted
-};
-
 struct Taint {
   std::string key;
   std::string value;  ///< may be empty
-  TaintEffect effect = TaintEffect::no_schedule;
+  /// The effect NoExecute: pods that use the device are evicted. False: NoSchedule.
+  bool evicts = false;
   /// The server's text: "2026-11-26T08:00:00Z". Empty: the server sets it, and waits of pods begin anew.
   std::string time_added = {};
   bool operator==(const Taint&) const = default;
   /// True if only the time may differ.
   bool is_same(const Taint& other) const {
-    return key == other.key && value == other.value && effect == other.effect;
+    return key == other.key && value == other.value && evicts == other.evicts;
   }
 };
 
@@ -126,10 +122,7 @@ struct ServerFeatures {
 /// (`?dryRun=All&fieldValidation=Ignore`) when it starts, and again when the server's version changes. An
 /// update is no trial: a server whose feature gate was switched off keeps the field of an object that has it.
 ResourceSlice probe_slice(const SliceOwner& owner);
-/// The features by the server's answer to that trial: the status of HTTP, and the object. A server that
-/// refuses the slice as invalid has no feature: Kubernetes 1.34 wants counter sets in the slice of their
-/// devices. Errc::failed: another status, which says nothing about features. Errc::malformed_host: as
-/// read_slice().
-Result<ServerFeatures> features_of_probe(int status, const nlohmann::json& answer);
+/// The features by the object that the server answers to that trial. Errc::malformed_host: as read_slice().
+Result<ServerFeatures> features_of_probe(const nlohmann::json& answer);
 
 }  // namespace ferry::dra

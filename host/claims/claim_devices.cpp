@@ -36,12 +36,6 @@ tl::unexpected<Error> refuse(std::string message, std::string hint = {}) {
   return fail(Errc::refused, std::move(message), std::move(hint));
 }
 
-tl::unexpected<Error> gone(const PciAddress& gpu) {
-  return fail(
-      Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
-      "`ferry status` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
-}
-
 std::vector<PciAddress> addresses_of(const ClaimedDevice& device) {
   std::vector<PciAddress> out;
   out.reserve(device.gpus.size());
@@ -207,7 +201,7 @@ Result<ClaimedDevice> plan_vgpu(const api::RequestedDevice& request, const std::
   if (auto free = check_gpu(request.gpu, request, uid, policy, record); !free)
     return fail(std::move(free).error());
   const mdev::VgpuGpu* const gpu = node.vgpus.find(request.gpu);
-  if (gpu == nullptr) return gone(request.gpu);
+  if (gpu == nullptr) return no_such_gpu(request.gpu);
   ClaimedDevice out{.request = request,
                     .gpus = {{.address = request.gpu, .functions = gpu->function.sriov_numvfs}}};
   if (gpu->framework->has_uuids()) {
@@ -230,7 +224,7 @@ Result<> require_fit(const NodeContext& context, const std::vector<PciAddress>& 
   auto inventory = vfio::scan(context.fs());
   if (!inventory) return fail(std::move(inventory).error());
   for (const PciAddress& gpu : gpus)
-    if (inventory->find(gpu) == nullptr) return gone(gpu);
+    if (inventory->find(gpu) == nullptr) return no_such_gpu(gpu);
   vfio::read_unit_facts(context.fs(), rules, *inventory);
   vfio::wake_sleepers(context.fs(), vfio::concerned(*inventory, gpus), *inventory);
   for (const vfio::Unit& unit : vfio::units_of(*inventory, gpus, {})) {
@@ -254,7 +248,7 @@ void log_rest(const vfio::RebindOutcome& outcome) {
 Result<> judge(const vfio::RebindOutcome& outcome, const std::vector<PciAddress>& gpus) {
   for (const PciAddress& gpu : gpus) {
     const vfio::RebindResult* const result = outcome.find(gpu);
-    if (result == nullptr) return gone(gpu);
+    if (result == nullptr) return no_such_gpu(gpu);
     if (auto done = result->check(); !done) return done;
   }
   return {};
@@ -293,7 +287,7 @@ Result<> bind_whole(const NodeContext& context, const ScannedNode& node, const C
   bool on_vfio = false;
   for (const PciAddress& gpu : gpus) {
     const vfio::PciFunction* const function = node.inventory.find(gpu);
-    if (function == nullptr) return gone(gpu);
+    if (function == nullptr) return no_such_gpu(gpu);
     if (auto empty = check_carries_none(node, gpu); !empty) return empty;
     for (const vfio::Finding& finding : vfio::findings_about(node.findings, gpu))
       if (finding.rule == vfio::RuleId::interrupted_mode_change) return refuse(finding.text, finding.advice);
@@ -378,7 +372,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
                                        const Claim& claim, const ClaimedDevice& device,
                                        const ClaimPolicy& policy) {
   const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
-  if (gpu == nullptr) return clean(gone(device.request.gpu).value());
+  if (gpu == nullptr) return clean(no_such_gpu(device.request.gpu).value());
   const mdev::VgpuId id{device.id()};
   const mdev::VgpuDevice* const there = node.vgpus.find(id);
   std::optional<PciAddress> parent = device.result.function;
@@ -406,7 +400,7 @@ std::optional<DeviceFailure> make_vgpu(const NodeContext& context, const Scanned
   if (!made) return clean(made.error());
   const auto of_gpu = std::ranges::find(made->gpus, device.request.gpu, &vgpu::GpuOutcome::gpu);
   if (of_gpu == made->gpus.end())
-    return DeviceFailure{.error = gone(device.request.gpu).value(), .is_clean = there == nullptr};
+    return DeviceFailure{.error = no_such_gpu(device.request.gpu).value(), .is_clean = there == nullptr};
   if (auto done = check_outcome(*of_gpu); !done)
     return DeviceFailure{.error = std::move(done).error(),
                          .is_clean = there == nullptr && of_gpu->undo_errors.empty()};
@@ -432,7 +426,7 @@ Result<Claim> plan_claim(const api::ClaimRequest& request, const NodeContext& co
   for (const api::DeviceOfPod& of_pod : request.devices) {
     const api::RequestedDevice& asked = of_pod.device;
     const vfio::PciFunction* const gpu = node.inventory.find(asked.gpu);
-    if (gpu == nullptr || !context.rebind_context.rules.match(*gpu)) return gone(asked.gpu);
+    if (gpu == nullptr || !context.rebind_context.rules.match(*gpu)) return no_such_gpu(asked.gpu);
     auto device = asked.type.empty() ? plan_whole(asked, claim.uid, context, node, policy, record)
                                      : plan_vgpu(asked, claim.uid, claim.devices.size(), context, node,
                                                  policy, record, taken);

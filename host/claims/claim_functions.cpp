@@ -15,6 +15,12 @@ namespace ferry::host {
 
 using vfio::PciAddress;
 
+tl::unexpected<Error> no_such_gpu(const PciAddress& gpu) {
+  return fail(
+      Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
+      "`ferry status` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
+}
+
 Result<> check_outcome(const vgpu::GpuOutcome& outcome) {
   for (const std::string& note : outcome.notes) spdlog::info("{}", note);
   if (outcome.kind != vgpu::GpuOutcome::Kind::refused && outcome.kind != vgpu::GpuOutcome::Kind::failed)
@@ -27,10 +33,7 @@ Result<> check_outcome(const vgpu::GpuOutcome& outcome) {
 
 Result<> check_outcome(const vgpu::VgpuOutcome& outcome, const PciAddress& gpu) {
   const auto found = std::ranges::find(outcome.gpus, gpu, &vgpu::GpuOutcome::gpu);
-  if (found != outcome.gpus.end()) return check_outcome(*found);
-  return fail(
-      Errc::not_found, fmt::format("there is no GPU {} on this node", gpu.text()),
-      "`ferry status` shows the GPUs; `ferry dra` publishes this node's devices again after a change");
+  return found == outcome.gpus.end() ? no_such_gpu(gpu) : check_outcome(*found);
 }
 
 std::string restore_functions(const NodeContext& context, const ClaimedGpu& gpu) {

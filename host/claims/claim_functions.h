@@ -48,6 +48,9 @@ std::vector<FunctionsChange> functions_to_change(const ScannedNode& node,
 Result<> change_functions(const NodeContext& context, const FunctionsChange& change,
                           const std::set<std::string>& release);
 
+/// Errc::not_found: the node has no such GPU any more.
+tl::unexpected<Error> no_such_gpu(const vfio::PciAddress& gpu);
+
 /// The result for a GPU; its notes are logged. Errc::not_found: it is gone.
 Result<> check_outcome(const vgpu::VgpuOutcome& outcome, const vfio::PciAddress& gpu);
 Result<> check_outcome(const vgpu::GpuOutcome& outcome);

@@ -179,7 +179,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
 }
 
 Result<ClaimPolicy> ClaimKeeper::read_policy() const {
-  const auto file = host_.read_file(settings_.claimable_file, HostFs::Links::refused);
+  const auto file = host_.read_file(api::kClaimableGpusFile, HostFs::Links::refused);
   if (!file && file.error().code == std::errc::no_such_file_or_directory) return ClaimPolicy();
   if (!file) return fail(file.error());
   auto gpus = api::read_claimable_gpus(*file);

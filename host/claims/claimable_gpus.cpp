@@ -286,6 +286,17 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
       out.whole = false;
       if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
     }
+    // KubeVirt takes a UUID, or a PCI address of exactly twelve characters.
+    constexpr std::uint32_t kLastDomain = 0xFFFF;
+    if (out.address.domain > kLastDomain) {
+      out.whole = false;
+      if (out.framework != api::VgpuFramework::mdev) out.types.clear();
+      if (out.types.empty())
+        out.reason = fmt::format(
+            "the PCI domain of {} has more than four digits, and KubeVirt takes no such "
+            "address",
+            out.address.text());
+    }
     // A selector by memory finds no capacity of 0, and fails where there is none.
     if (out.whole && out.memory_mib == 0 && out.bar_mib == 0 && out.types.empty()) {
       out.whole = false;

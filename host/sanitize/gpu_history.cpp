@@ -16,12 +16,15 @@ namespace {
 
 constexpr const char* kHint =
     "hostd writes it: is it of the same version? Remove it, and hostd sanitizes each free GPU again";
+constexpr std::uint64_t kLastTime = 253'402'300'799;  // the end of the year 9999
+constexpr const char* kNoTime = "no time in seconds since 1970";
 
 }  // namespace
 
 template <typename Io, SameAs<GpuEvent> Value>
 void fields(Io& io, Value& event) {
   io("at", event.at);
+  io.check("at", event.at <= kLastTime, kNoTime);
   io("state", event.state);
   io.or_default("text", event.text);
 }
@@ -33,6 +36,7 @@ void fields(Io& io, Value& gpu) {
   io.or_default("boot_id", gpu.boot_id);
   io.or_default("binding", gpu.binding);
   io("status", gpu.status);
+  io.check("status", gpu.status.since <= kLastTime, fmt::format("since: {}", kNoTime));
   io("events", gpu.events);
 }
 
@@ -41,6 +45,11 @@ void fields(Io& io, Value& histories) {
   io.version(kGpuHistoryVersion);
   io("policy", histories.policy);
   io("gpus", histories.gpus);
+  if constexpr (Io::kReads) {
+    std::ranges::stable_sort(histories.gpus, {}, &GpuHistory::address);
+    const auto twice = std::ranges::adjacent_find(histories.gpus, {}, &GpuHistory::address);
+    if (twice != histories.gpus.end()) io.check("gpus", false, twice->address.text() + " stands twice");
+  }
 }
 
 void GpuHistory::enter(api::SanitizeState state, std::string text, std::uint64_t now) {
@@ -89,9 +98,7 @@ std::string gpu_histories_text(const GpuHistories& histories) {
 }
 
 Result<GpuHistories> read_gpu_histories(std::string_view text) {
-  auto read = read_json(text, kGpuHistoryFile, kHint, read_fields<GpuHistories>);
-  if (read) std::ranges::stable_sort(read->gpus, {}, &GpuHistory::address);
-  return read;
+  return read_json(text, kGpuHistoryFile, kHint, read_fields<GpuHistories>);
 }
 
 Result<GpuHistories> load_gpu_histories(const HostFs& host) {
@@ -107,6 +114,12 @@ Result<> store_gpu_histories(HostFs& host, const GpuHistories& histories) {
   return host.write_file(kGpuHistoryFile, gpu_histories_text(histories));
 }
 
+Result<> keep_bad_gpu_histories(HostFs& host) {
+  const auto text = host.read_file(kGpuHistoryFile, HostFs::Links::refused);
+  if (!text) return fail(text.error());
+  return host.write_file(kBadGpuHistoryFile, *text);
+}
+
 Result<> change_gpu_histories(HostFs& host, const std::function<void(GpuHistories& histories)>& change) {
   auto histories = load_gpu_histories(host);
   if (!histories) return fail(std::move(histories).error());
@@ -114,10 +127,11 @@ Result<> change_gpu_histories(HostFs& host, const std::function<void(GpuHistorie
   return store_gpu_histories(host, *histories);
 }
 
-std::map<vfio::PciAddress, std::string> unsanitized_gpus(const HostFs& host) {
+Result<std::map<vfio::PciAddress, std::string>> unsanitized_gpus(const HostFs& host) {
   std::map<vfio::PciAddress, std::string> out;
   const auto histories = load_gpu_histories(host);
-  if (!histories || histories->policy == policy::Sanitize::off) return out;
+  if (!histories) return fail(histories.error());
+  if (histories->policy == policy::Sanitize::off) return out;
   for (const GpuHistory& gpu : histories->gpus)
     if (std::string why = why_not_available(gpu.address, gpu.status); !why.empty())
       out.emplace(gpu.address, std::move(why));

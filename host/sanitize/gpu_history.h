@@ -29,6 +29,8 @@ namespace ferry::host {
 
 inline constexpr const char* kGpuHistoryFile = "var/lib/ferry-hostd/gpus/history.json";
 inline constexpr int kGpuHistoryVersion = 1;
+/// A record that is malformed is kept there.
+inline constexpr const char* kBadGpuHistoryFile = "var/lib/ferry-hostd/gpus/history.json.bad";
 /// Older events of a GPU are forgotten.
 inline constexpr std::size_t kMostEvents = 64;
 
@@ -81,12 +83,15 @@ Result<GpuHistories> read_gpu_histories(std::string_view text);
 Result<GpuHistories> load_gpu_histories(const HostFs& host);
 /// Errors: the file cannot be written.
 Result<> store_gpu_histories(HostFs& host, const GpuHistories& histories);
+/// Copies a malformed record to kBadGpuHistoryFile. The caller stores a new one in its place. Errors: the
+/// record cannot be copied.
+Result<> keep_bad_gpu_histories(HostFs& host);
 
 /// Changes the record as it is now: hostd and `ferry claims release` may both write it.
 Result<> change_gpu_histories(HostFs& host, const std::function<void(GpuHistories& histories)>& change);
 
 /// The GPUs that no VM may get now, with the reason as a sentence without its full stop, for
-/// vfio::Observed::unsanitized. A record that cannot be read has none: hostd says so.
-std::map<vfio::PciAddress, std::string> unsanitized_gpus(const HostFs& host);
+/// vfio::Observed::unsanitized. Errors: those of load_gpu_histories().
+Result<std::map<vfio::PciAddress, std::string>> unsanitized_gpus(const HostFs& host);
 
 }  // namespace ferry::host

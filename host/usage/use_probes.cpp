@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <ranges>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -46,7 +47,10 @@ Result<vfio::UseReport> CombinedUseProbe::look(std::span<const vfio::UseQuestion
     auto report = find_users(questions);
     if (!report) return report;
     for (const auto& [device, users] : report->users) add(all.users[device], users);
-    if (all.blind.empty()) all.blind = report->blind;
+    if (all.blind.empty()) {
+      all.blind = report->blind;
+      all.blind_hint = report->blind_hint;
+    }
     all.unseen.insert(report->unseen.begin(), report->unseen.end());
     all.unknown.insert(all.unknown.end(), report->unknown.begin(), report->unknown.end());
   }
@@ -62,7 +66,11 @@ std::unique_ptr<vfio::UseProbe> all_use_probes(const HostFs& host, const vfio::A
       [&host](Questions questions) { return screen_users(host, questions); },
       [&host](Questions questions) { return console_users(host, questions); },
       [&host](Questions questions) { return module_users(host, questions); },
-      [&host, rules](Questions questions) { return fabric_users(host, rules, questions); },
+      [&host, rules](Questions questions) -> Result<vfio::UseReport> {
+        const auto inventory = vfio::scan(host);
+        if (!inventory) return vfio::UseReport();  // a host without a PCI bus has no fabric
+        return fabric_users(host, *inventory, rules, questions);
+      },
       [&host, helper](Questions questions) { return libvirt_users(host, helper, questions); },
       [&host, pods, silence](Questions questions) { return pod_users(host, pods, silence, questions); },
       [&host, pods = std::move(pods)](Questions questions) {
@@ -76,7 +84,10 @@ Result<vfio::UseReport> ClaimUseProbe::look(std::span<const vfio::UseQuestion> q
   if (!report || questions.empty() || !host_->exists(kClaimRecordFile)) return report;
   const auto record = load_claim_record(*host_);
   if (!record) {
-    if (report->blind.empty()) report->blind = record.error().text();
+    if (report->blind.empty()) {
+      report->blind = record.error().message;
+      report->blind_hint = record.error().hint;
+    }
     return report;
   }
   for (const vfio::UseQuestion& question : questions) {
@@ -224,16 +235,15 @@ std::optional<int> fabric_manager(const HostFs& host) {
 
 }  // namespace
 
-Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
-                                     std::span<const vfio::UseQuestion> questions) {
+vfio::UseReport fabric_users(const HostFs& host, const vfio::Inventory& inventory,
+                             const vfio::AcceleratorRules& rules,
+                             std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
-  const auto inventory = vfio::scan(host);
-  if (!inventory) return report;  // a host without a PCI bus has no fabric
-  const std::size_t switches = count(*inventory, rules, is_switch_of_the_host);
+  const std::size_t switches = count(inventory, rules, is_switch_of_the_host);
   // If PCI shows switches and none has a host driver, the fabric belongs to a service VM. From B200 on,
   // boards have switches that PCI does not show. A running manager proves such a fabric, since it exits where
   // it finds none.
-  if (switches == 0 && count(*inventory, rules, is_switch) > 0) return report;
+  if (switches == 0 && count(inventory, rules, is_switch) > 0) return report;
   const std::string fabric =
       fmt::format("the NVLink fabric ({})", switches > 0 ? counted(switches, "switch", "switches")
                                                          : "whose switches are no PCI functions");
@@ -242,7 +252,7 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
   const bool is_shared = fabric_mode(host, *pid) != 0U;  // also if that is not known
   for (const vfio::UseQuestion& question : questions) {
     const auto address = vfio::PciAddress::parse(question.device);
-    const vfio::PciFunction* function = address ? inventory->find(*address) : nullptr;
+    const vfio::PciFunction* function = address ? inventory.find(*address) : nullptr;
     if (function == nullptr) continue;
     const bool of_host = !vfio::on_vfio_driver(*function) &&
                          (rules.match(*function) || is_switch_of_the_host(*function, rules));
@@ -250,6 +260,19 @@ Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::Accelerator
     report.users[question.device].push_back(
         {.kind = vfio::DeviceUser::Kind::fabric, .name = "nv-fabricmanager", .pid = pid, .what = fabric});
   }
+  return report;
+}
+
+std::optional<vfio::UseReport> users_of_shared_switches(const HostFs& host, const vfio::Inventory& inventory,
+                                                        const vfio::AcceleratorRules& rules) {
+  std::vector<vfio::UseQuestion> questions;
+  for (const auto& [address, function] : inventory.functions)
+    if (is_switch(function, rules) && vfio::on_vfio_driver(function))
+      questions.push_back({.device = address.text(), .nodes = {}});
+  if (questions.empty()) return std::nullopt;
+  vfio::UseReport report = fabric_users(host, inventory, rules, questions);
+  if (report.users.empty()) return std::nullopt;
+  report.blind = "only a fabric manager was looked for";
   return report;
 }
 
@@ -262,15 +285,22 @@ std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inv
               "set up the NVSwitches"};
   const std::string switches = counted(all, "NVSwitch", "NVSwitches");
   const std::size_t of_host = count(inventory, rules, is_switch_of_the_host);
-  if (const auto pid = fabric_manager(host)) {
-    const auto mode = fabric_mode(host, *pid);
-    return std::move(check).passed(
-        fmt::format("nv-fabricmanager (pid {}) runs in {} for {}", *pid,
-                    mode ? fmt::format("mode {}", *mode) : "a mode that is not known", switches));
-  }
   const std::size_t on_vfio = count(inventory, rules, [](const auto& function, const auto& of) {
     return is_switch(function, of) && vfio::on_vfio_driver(function);
   });
+  if (const auto pid = fabric_manager(host)) {
+    const auto mode = fabric_mode(host, *pid);
+    const std::string found =
+        fmt::format("nv-fabricmanager (pid {}) runs in {} for {}", *pid,
+                    mode ? fmt::format("mode {}", *mode) : "a mode that is not known", switches);
+    if (const auto shared = users_of_shared_switches(host, inventory, rules))
+      return std::move(check).warned(
+          fmt::format("{}; it shares those on vfio ({}) among VMs, so no single VM gets one", found,
+                      fmt::join(shared->users | std::views::keys, ", ")),
+          "give these switches back to the host's driver, or a VM all GPUs and switches of the board and no "
+          "manager to the host");
+    return std::move(check).passed(found);
+  }
   if (on_vfio == all)
     return std::move(check).passed(switches + " on vfio: the VM that has them runs the fabric manager");
   if (!host.exists("proc/1"))

@@ -161,8 +161,14 @@ Result<vfio::UseReport> module_users(const HostFs& host, std::span<const vfio::U
 /// runs and a host driver has the switches (the classes that `rules` take on request), or PCI shows no
 /// switch. In its modes 1 and 2, and if its mode is not known, the manager shares all switches among VMs,
 /// also those on a vfio driver.
-Result<vfio::UseReport> fabric_users(const HostFs& host, const vfio::AcceleratorRules& rules,
-                                     std::span<const vfio::UseQuestion> questions);
+vfio::UseReport fabric_users(const HostFs& host, const vfio::Inventory& inventory,
+                             const vfio::AcceleratorRules& rules,
+                             std::span<const vfio::UseQuestion> questions);
+
+/// The manager as the user of the switches on vfio drivers that it shares among VMs. UseReport::blind says
+/// that no other device user was looked for. Absent: there are no such switches.
+std::optional<vfio::UseReport> users_of_shared_switches(const HostFs& host, const vfio::Inventory& inventory,
+                                                        const vfio::AcceleratorRules& rules);
 
 /// The check `fabric-manager`: a switch with a driver of the host needs its manager there. A VM with a GPU of
 /// such a board may work, but for CUDA, which fails with error 802. Absent: PCI shows no switch here.

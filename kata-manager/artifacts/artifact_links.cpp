@@ -85,26 +85,22 @@ Result<bool> is_ferrys_link(const HostFs& host, const ArtifactPlaces& places, co
   return known != links->end() && std::ranges::find(known->second, target) != known->second.end();
 }
 
-Result<bool> is_same_folder(const HostFs& host, const UniqueFd& top, const std::string& name,
+Result<bool> is_same_folder(const HostFs& host, const struct stat& entry,
                             const std::filesystem::path& folder) {
   const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
   if (!other) return fail(other.error());
-  struct stat one {};
-  struct stat two {};
-  if (::fstatat(top.get(), name.c_str(), &one, AT_SYMLINK_NOFOLLOW) != 0 || ::fstat(other->get(), &two) != 0)
-    return fail(error_from_errno(errno, "stat " + folder.string()));
-  return one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+  struct stat status {};
+  if (::fstat(other->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + folder.string()));
+  return entry.st_dev == status.st_dev && entry.st_ino == status.st_ino;
 }
 
-enum class Way {
-  passes_by,      // the way does not meet the link
-  ends_at_link,   // it leads to the folder that the link leads to
-  goes_on_there,  // it leads to an entry below that folder
-};
-
-// How the way to `folder` meets `link`, by any path. A link to such a folder in the place of `link` would
+// The rest of the way to `folder`, by any path, after it has met `link`. Empty: it leads to the folder that
+// the link leads to. Absent: it does not meet the link. A link to such a folder in the place of `link` would
 // lead to itself.
-Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder, const struct stat& link) {
+Result<std::optional<std::filesystem::path>> way_behind_link(const HostFs& host,
+                                                             const std::filesystem::path& folder,
+                                                             const struct stat& link) {
+  using Rest = std::optional<std::filesystem::path>;
   constexpr unsigned kMostLinks = 40;  // as the kernel has it
   std::deque<std::filesystem::path> rest(folder.begin(), folder.end());
   std::filesystem::path here;  // without links
@@ -119,14 +115,15 @@ Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder,
     }
     const auto next = here / part;
     const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
-    if (!entry && is_gone(entry.error())) return Way::passes_by;
+    if (!entry && is_gone(entry.error())) return Rest();
     if (!entry) return fail(entry.error());
     struct stat status {};
     if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
     if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
-      const bool is_end =
-          std::ranges::all_of(rest, [](const auto& other) { return other.empty() || other == "."; });
-      return is_end ? Way::ends_at_link : Way::goes_on_there;
+      Rest behind(std::in_place);
+      for (const auto& other : rest)
+        if (!other.empty() && other != ".") *behind /= other;
+      return behind;
     }
     if (!S_ISLNK(status.st_mode)) {
       here = next;
@@ -139,7 +136,7 @@ Result<Way> way_by_link(const HostFs& host, const std::filesystem::path& folder,
     if (to.is_absolute()) here.clear();
     rest.insert(rest.begin(), to.begin(), to.end());
   }
-  return Way::passes_by;
+  return Rest();
 }
 
 }  // namespace
@@ -170,10 +167,11 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
     if (!now) return fail(now.error());
     if (*now == target) return Target();
     if (target.is_absolute()) {
-      const auto way = way_by_link(host, target, entry);
+      const auto way = way_behind_link(host, target, entry);
       if (!way) return fail(way.error());
-      if (*way == Way::ends_at_link) return Target();
-      if (*way == Way::goes_on_there)
+      const auto& behind = *way;
+      if (behind && behind->empty()) return Target();
+      if (behind)
         return fail(Errc::refused,
                     fmt::format("{}: the way to it goes through /{}, the place of the class's link",
                                 artifact.url, places->link().string()),
@@ -188,7 +186,7 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                 fmt::format("remove it: `rm /{}`; hostd makes the link", places->link().string()));
   }
   if (S_ISDIR(entry.st_mode)) {
-    const auto is_in_place = is_same_folder(host, *top, name, artifact.version);
+    const auto is_in_place = is_same_folder(host, entry, artifact.version);
     if (!is_in_place) return fail(is_in_place.error());
     if (*is_in_place) return Target();
   }

@@ -32,27 +32,6 @@ constexpr int kVersionOfFormat = 1;
 // The lock of the replaced program, so that the two never work together.
 constexpr const char* kLock = "k8s-kata-manager.pid";
 
-Result<UniqueFd> open_in(const UniqueFd& folder, const std::filesystem::path& path) {
-  UniqueFd out(
-      ::openat(folder.get(), path.filename().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!out.valid() && (errno == ELOOP || errno == ENOTDIR))
-    return fail(Errc::refused, fmt::format("/{} is a link or no folder", path.string()),
-                "remove it; Ferry makes the folder");
-  if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
-  return out;
-}
-
-// Opens a folder of the store's path, and makes a missing one for the group of the folder above it.
-Result<UniqueFd> open_or_make_for_group(const UniqueFd& folder, const std::filesystem::path& path) {
-  constexpr mode_t kForGroup = S_ISGID | S_IRWXU | S_IRWXG | S_IROTH | S_IXOTH;
-  const std::string what = "make folder /" + path.string();
-  const bool is_made = ::mkdirat(folder.get(), path.filename().c_str(), 0775) == 0;
-  if (!is_made && errno != EEXIST) return fail(error_from_errno(errno, what));
-  auto out = open_in(folder, path);
-  if (out && is_made && ::fchmod(out->get(), kForGroup) != 0) return fail(error_from_errno(errno, what));
-  return out;
-}
-
 }  // namespace
 
 Result<ArtifactPlaces> ArtifactPlaces::of(const std::filesystem::path& artifacts_dir,
@@ -98,14 +77,30 @@ Result<UniqueFd> open_store(const UniqueFd& top, const ArtifactPlaces& places) {
 }
 
 Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& places) {
-  const auto all = open_or_make_for_group(top, places.store().parent_path());
-  return all ? open_or_make_for_group(*all, places.store()) : Result<UniqueFd>(fail(all.error()));
+  // The folders are for the group of the folder above them.
+  constexpr mode_t kForGroup = S_ISGID | S_IRWXU | S_IRWXG | S_IROTH | S_IXOTH;
+  const auto all = open_or_make_in(top, places.store().parent_path(), kForGroup);
+  return all ? open_or_make_in(*all, places.store(), kForGroup) : Result<UniqueFd>(fail(all.error()));
 }
 
-Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path) {
-  if (::mkdirat(folder.get(), path.filename().c_str(), 0775) != 0 && errno != EEXIST)
-    return fail(error_from_errno(errno, "make folder /" + path.string()));
-  return open_in(folder, path);
+Result<UniqueFd> open_in(const UniqueFd& folder, const std::filesystem::path& path) {
+  UniqueFd out(
+      ::openat(folder.get(), path.filename().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!out.valid() && (errno == ELOOP || errno == ENOTDIR))
+    return fail(Errc::refused, fmt::format("/{} is a link or no folder", path.string()),
+                "remove it; Ferry makes the folder");
+  if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
+  return out;
+}
+
+Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path,
+                                 std::optional<mode_t> mode) {
+  const std::string what = "make folder /" + path.string();
+  const bool is_made = ::mkdirat(folder.get(), path.filename().c_str(), 0775) == 0;
+  if (!is_made && errno != EEXIST) return fail(error_from_errno(errno, what));
+  auto out = open_in(folder, path);
+  if (out && is_made && mode && ::fchmod(out->get(), *mode) != 0) return fail(error_from_errno(errno, what));
+  return out;
 }
 
 bool is_folder_in(const UniqueFd& parent, const std::string& name) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <sys/types.h>
 #include <vector>
 
 #include "common/result.h"
@@ -61,12 +62,16 @@ Result<UniqueFd> open_top(const HostFs& host, const ArtifactPlaces& places);
 /// link or a file is in its place.
 Result<UniqueFd> open_store(const UniqueFd& top, const ArtifactPlaces& places);
 
-/// Likewise, and makes a missing store. The artifacts' folder gives it its group, which may write it.
+/// open_store(), and makes a missing store. The artifacts' folder gives it its group, which may write it.
 Result<UniqueFd> open_or_make_store(const UniqueFd& top, const ArtifactPlaces& places);
 
-/// Opens a folder in an open one, and makes a missing one with mode 0775 less the umask. `path` is for
-/// messages, and its last part is the name. Errc::refused: a link or a file is in its place.
-Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path);
+/// Opens a folder in an open one. `path` is for messages, and its last part is the name. Errc::refused: a
+/// link or a file is in its place.
+Result<UniqueFd> open_in(const UniqueFd& folder, const std::filesystem::path& path);
+
+/// open_in(), and makes a missing folder with `mode`, or with 0775 less the umask.
+Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::path& path,
+                                 std::optional<mode_t> mode = {});
 
 /// True if the open folder has a folder of that name, and no link to one.
 bool is_folder_in(const UniqueFd& parent, const std::string& name);

@@ -48,12 +48,8 @@ bool is_one_of(const std::array<std::string_view, N>& known, std::string_view wo
 }
 
 // Thrown by the readers below and caught in parse_manifest(), as the JSON library's exceptions are.
-struct Unreadable {
-  Error error;
-};
-
 [[noreturn]] void unreadable(std::string why, Errc code = Errc::malformed_host) {
-  throw Unreadable{{.code = make_error_code(code), .message = std::move(why), .hint = {}}};
+  throw Error{.code = make_error_code(code), .message = std::move(why), .hint = {}};
 }
 
 const json& member(const json& object, const char* key, json::value_t type) {
@@ -90,10 +86,8 @@ void refuse_urls(const json& descriptor) {
 }
 
 ArtifactLayer layer_of(const json& value) {
-  ArtifactLayer layer{.digest = digest_of(value),
-                      .size = size_of(value),
-                      .media_type = member(value, "mediaType", json::value_t::string),
-                      .title = {}};
+  ArtifactLayer layer{.digest = digest_of(value), .size = size_of(value), .title = {}};
+  const std::string media_type = member(value, "mediaType", json::value_t::string);
   refuse_urls(value);
   bool unpack = false;
   if (value.contains("annotations")) {
@@ -106,10 +100,8 @@ ArtifactLayer layer_of(const json& value) {
     if (!path) unreadable("layer title: " + path.error().message, Errc::refused);
     if (path->empty()) unreadable(fmt::format("layer title: '{}' names no file", layer.title), Errc::refused);
     layer.title = fmt::format("{}", fmt::join(*path, "/"));
-    layer.use = unpack ? ArtifactLayer::Use::unpack_titled : ArtifactLayer::Use::file;
-  } else if (is_one_of(kTars, layer.media_type)) {
-    layer.use = ArtifactLayer::Use::unpack;
   }
+  layer.is_tar = layer.title.empty() ? is_one_of(kTars, media_type) : unpack;
   return layer;
 }
 
@@ -173,8 +165,8 @@ Result<std::variant<ArtifactManifest, ImageIndex>> parse_manifest(std::string_vi
       unreadable("its schemaVersion is not 2");
     if (is_index) return index_of(*document);
     return manifest_of(*document, limits);
-  } catch (Unreadable& unreadable) {
-    return fail(std::move(unreadable.error).during("manifest"));
+  } catch (Error& error) {
+    return fail(std::move(error).during("manifest"));
   } catch (const json::exception& error) {
     return fail(Errc::malformed_host, fmt::format("manifest: {}", error.what()));
   }
@@ -268,7 +260,7 @@ Result<> place(const ArtifactLayer& layer, const UniqueFd& blobs, SafeTree& tree
     if (!parts) return fail(std::move(parts).error());
     title = std::move(*parts);
   }
-  if (layer.use == ArtifactLayer::Use::file) return tree.adopt(title, blobs.get(), name, layer.size);
+  if (!layer.is_tar) return tree.adopt(title, blobs.get(), name, layer.size);
   return unpack(blob.get(), tree, {.below = title, .allow_setuid = allow_setuid});
 }
 
@@ -280,7 +272,7 @@ Result<> build_version(const UniqueFd& store, const ArtifactPlaces& places, cons
   if (!staging) return fail(std::move(staging).error());
   SafeTree tree(std::move(*staging), request.limits);
   for (const ArtifactLayer& layer : manifest.layers) {
-    if (layer.use == ArtifactLayer::Use::nothing) continue;
+    if (layer.is_skipped()) continue;
     if (auto placed = place(layer, blobs, tree, request.allow_setuid); !placed)
       return fail(std::move(placed).error().during(layer.title.empty() ? "layer" : layer.title));
   }

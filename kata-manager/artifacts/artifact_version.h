@@ -21,18 +21,17 @@
 
 namespace ferry::kata {
 
+/// Becomes a file or a folder of the artifact.
 struct ArtifactLayer {
-  enum class Use {
-    file,           ///< becomes the file `title`
-    unpack_titled,  ///< a tar of the folder `title`
-    unpack,         ///< a tar over the whole folder: a layer of an ordinary image
-    nothing,        ///< neither a title nor a tar: skipped
-  };
   Digest digest;
   std::uint64_t size = 0;
-  std::string media_type;
   std::string title;  ///< org.opencontainers.image.title, checked by inner_path(); may be empty
-  Use use = Use::nothing;
+  /// A tar of the folder `title`, or without a title over the whole folder, as in an ordinary image. False:
+  /// the file `title`.
+  bool is_tar = false;
+
+  /// True: it is neither a tar, nor has it a title.
+  bool is_skipped() const { return !is_tar && title.empty(); }
 };
 
 struct ArtifactManifest {

@@ -47,30 +47,26 @@ const Result<Crypto>& loaded() {
   return crypto;
 }
 
-EVP_MD_CTX* own(void* context) {
-  return static_cast<EVP_MD_CTX*>(context);
-}
-
 }  // namespace
 
-void ContentHash::Free::operator()(void* context) const {
-  loaded()->free(own(context));
+void ContentHash::Free::operator()(EVP_MD_CTX* context) const {
+  loaded()->free(context);
 }
 
 ContentHash::ContentHash() : context_(loaded().value().make()) {
   // These calls fail only if memory runs out.
-  if (context_ == nullptr || loaded()->begin(own(context_.get()), loaded()->sha256(), nullptr) != 1)
+  if (context_ == nullptr || loaded()->begin(context_.get(), loaded()->sha256(), nullptr) != 1)
     throw std::bad_alloc();
 }
 
 void ContentHash::add(std::string_view bytes) {
-  if (loaded()->update(own(context_.get()), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
+  if (loaded()->update(context_.get(), bytes.data(), bytes.size()) != 1) throw std::bad_alloc();
 }
 
 std::string ContentHash::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
   unsigned size = 0;
-  if (loaded()->end(own(context_.get()), bytes.data(), &size) != 1) throw std::bad_alloc();
+  if (loaded()->end(context_.get(), bytes.data(), &size) != 1) throw std::bad_alloc();
   std::string text;
   for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", bytes[i]);
   return text;

@@ -13,6 +13,8 @@
 #include "hostfs/host_fs.h"
 #include "kata-manager/artifacts/artifacts.h"
 
+struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
+
 namespace ferry::kata {
 
 /// SHA-256 of a stream, by OpenSSL. The constructor throws if OpenSSL is missing. hash_of()
@@ -26,9 +28,9 @@ class ContentHash {
 
  private:
   struct Free {
-    void operator()(void* context) const;
+    void operator()(evp_md_ctx_st* context) const;
   };
-  std::unique_ptr<void, Free> context_;
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
 /// How far a comparison of files is.

@@ -174,8 +174,7 @@ struct Fetch {
     auto here = sound(version);
     auto artifact = here ? use(std::move(*here)) : made(*skopeo, *manifest, document->digest);
     if (!artifact) return artifact;
-    const auto passed_over =
-        std::ranges::count(manifest->layers, ArtifactLayer::Use::nothing, &ArtifactLayer::use);
+    const auto passed_over = std::ranges::count_if(manifest->layers, &ArtifactLayer::is_skipped);
     if (passed_over > 0)
       artifact->notes.push_back(
           fmt::format("layers without a title that are no archive were passed over: {}", passed_over));
@@ -282,24 +281,14 @@ struct Fetch {
     return {};
   }
 
-  // Opens a folder of the store. Errc::not_found: there is none.
-  Result<UniqueFd> open_in_store(const std::string& name) const {
-    UniqueFd out(::openat(store.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-    const std::filesystem::path path = places.store() / name;
-    if (!out.valid() && errno == ENOENT)
-      return fail(Errc::not_found, fmt::format("/{} is not there", path.string()));
-    if (!out.valid()) return fail(error_from_errno(errno, "open /" + path.string()));
-    return out;
-  }
-
   Result<TreeListing> list_in_store(const std::string& name, bool contents) const {
-    auto folder = open_in_store(name);
+    auto folder = open_in(store, places.store() / name);
     if (!folder) return fail(std::move(folder).error());
     return list_tree(std::move(*folder), contents, request.limits.files);
   }
 
   Result<> choose_in_store(Artifact& artifact, const std::string& name) const {
-    const auto folder = open_in_store(name);
+    const auto folder = open_in(store, places.store() / name);
     if (!folder) return fail(folder.error());
     return choose(artifact, HostFs(fmt::format("/proc/self/fd/{}", folder->get())), {});
   }

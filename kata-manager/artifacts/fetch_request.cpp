@@ -79,7 +79,7 @@ Result<FetchRequest> fetch_request(const HostFs& host, const PullCredentials& cr
   return FetchRequest{.name = kata.name,
                       .url = kata.artifacts.url,
                       .artifacts_dir = file.artifacts_dir,
-                      .configuration = kata.artifacts.configuration.value_or(std::filesystem::path()),
+                      .configuration = kata.artifacts.configuration,
                       .docker_config = std::move(*docker),
                       .authorities = std::move(*authorities),
                       .registries = file.pull.mirrors,

@@ -37,8 +37,7 @@ Result<std::optional<Artifact>> known_artifact(const HostFs& host, const ClassFi
   auto listing = list_tree(std::move(*opened), false, ArtifactLimits().files);
   if (!listing) return fail(std::move(listing).error().during(kata.artifacts.url));
 
-  const auto chosen =
-      choose_configuration(listing->files, kata.artifacts.configuration.value_or(std::filesystem::path()));
+  const auto chosen = choose_configuration(listing->files, kata.artifacts.configuration);
   if (!chosen)
     return fail(Errc::refused,
                 fmt::format("{}: {}: {}", kata.name, kata.artifacts.url, chosen.error().message),

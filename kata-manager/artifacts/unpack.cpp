@@ -120,11 +120,6 @@ Result<> SafeTree::adopt(const InnerParts& path, int from_folder, const std::str
 
 namespace {
 
-struct CloseArchive {
-  void operator()(archive* reader) const { ::archive_read_free(reader); }
-};
-using Reader = std::unique_ptr<archive, CloseArchive>;
-
 Error unreadable(archive* reader) {
   const char* const why = ::archive_error_string(reader);
   return {.code = make_error_code(Errc::malformed_host),
@@ -242,7 +237,7 @@ struct Unpacker {
 
 Result<> unpack(int archive_fd, SafeTree& into, const UnpackOptions& options) {
   constexpr std::size_t kAtOnce = 128UL * 1024;
-  const Reader reader(::archive_read_new());
+  const std::unique_ptr<archive, int (*)(archive*)> reader(::archive_read_new(), ::archive_read_free);
   if (reader == nullptr) throw std::bad_alloc();
   // Only the needed formats are enabled, to keep the attack surface small.
   ::archive_read_support_filter_gzip(reader.get());

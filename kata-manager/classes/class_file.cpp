@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -66,91 +67,82 @@ bool is_web_address(std::string_view text) {
   return !name.empty() && has_only(name, is_v6 ? ":." : "-._");
 }
 
-Result<> read_runtime(const ClassPart& root, ClassFile& into) {
-  ClassPart runtime;
-  if (auto r = root.at("runtime", runtime); !r || runtime.map == nullptr) return r;
-  if (auto r = runtime.check_keys({"name", "config", "socket"}, {}); !r) return r;
+void read_runtime(const ClassPart& root, ClassFile& into) {
+  const ClassPart runtime = root.at("runtime");
+  if (runtime.map == nullptr) return;
+  runtime.check_keys({"name", "config", "socket"}, {});
   if (const ConfigNode* name = runtime.find("name")) {
     std::string text;
-    if (auto r = runtime.text_at("name", "the name of a container runtime", is_word, text); !r) return r;
+    runtime.text_at("name", "the name of a container runtime", is_word, text);
     if (auto place = runtime_place(text); !place)
-      return root.reader->refuse(*name, runtime.key("name"), std::move(place).error());
+      runtime.blame(root.reader->refuse(*name, runtime.key("name"), std::move(place).error()).value());
     into.runtime.name = text;
   }
-  if (auto r = runtime.path_at("config", into.runtime.configuration); !r) return r;
-  return runtime.path_at("socket", into.runtime.socket);
+  runtime.path_at("config", into.runtime.configuration);
+  runtime.path_at("socket", into.runtime.socket);
 }
 
-Result<> read_restart(const ClassPart& root, ClassFile& into) {
+void read_restart(const ClassPart& root, ClassFile& into) {
   constexpr const char* kWays = "write none, {unit: containerd.service} or {command: [/PROGRAM, ARGUMENT]}";
   const ConfigNode* node = root.find(kRestart);
-  if (node == nullptr) return {};
+  if (node == nullptr) return;
   if (node->is_string() && node->text == "none") {
     into.restart.how = RuntimeRestart::How::none;
-    return {};
+    return;
   }
   if (node->kind != Kind::map)
     return root.refuse(*node, kRestart, "expected a way to restart, found " + node->described(), kWays);
-  ClassPart restart;
-  if (auto r = root.at(kRestart, restart); !r) return r;
-  if (auto r = restart.check_keys({"unit", "command"}, {}); !r) return r;
+  const ClassPart restart = root.at(kRestart);
+  restart.check_keys({"unit", "command"}, {});
   if (restart.map->members.size() != 1)
     return root.refuse(*node, kRestart, "expected one way to restart", kWays);
-  if (restart.find("unit") != nullptr) {
+  const ConfigNode* command = restart.find("command");
+  if (command == nullptr) {
     return restart.text_at("unit", "the name of a service, UNIT.service", is_unit,
                            into.runtime.unit.emplace());
   }
   into.restart.how = RuntimeRestart::How::command;
   const auto has_no_nul = [](std::string_view text) { return text.find('\0') == std::string_view::npos; };
-  if (auto r = restart.texts_at("command", "a word of a command", has_no_nul, into.restart.command); !r)
-    return r;
-  if (!into.restart.command.empty() && is_host_path(into.restart.command.front())) return {};
-  return restart.refuse(*restart.find("command"), "command",
-                        "expected a program's absolute path, then its arguments");
+  restart.texts_at("command", "a word of a command", has_no_nul, into.restart.command);
+  if (into.restart.command.empty() || !is_host_path(into.restart.command.front()))
+    restart.refuse(*command, "command", "expected a program's absolute path, then its arguments");
 }
 
-Result<> read_pull(const ClassPart& root, ClassFile& into) {
-  ClassPart pull;
-  if (auto r = root.at("pull", pull); !r || pull.map == nullptr) return r;
-  if (auto r = pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {}); !r)
-    return r;
-  if (auto r = pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy); !r)
-    return r;
-  if (auto r = pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy); !r) return r;
-  if (auto r = pull.path_at("certificates", into.pull.certificates); !r) return r;
-  if (auto r = pull.path_at("dockerConfig", into.pull.docker_configuration); !r) return r;
+void read_pull(const ClassPart& root, ClassFile& into) {
+  const ClassPart pull = root.at("pull");
+  if (pull.map == nullptr) return;
+  pull.check_keys({"proxy", "noProxy", kMirrors, "certificates", "dockerConfig"}, {});
+  pull.text_at("proxy", "a URL, http://HOST:PORT", is_web_address, into.pull.proxy);
+  pull.texts_at("noProxy", "a host or a domain", is_word, into.pull.no_proxy);
+  pull.path_at("certificates", into.pull.certificates);
+  pull.path_at("dockerConfig", into.pull.docker_configuration);
 
-  ClassPart mirrors;
-  if (auto r = pull.at(kMirrors, mirrors); !r || mirrors.map == nullptr) return r;
+  const ClassPart mirrors = pull.at(kMirrors);
+  if (mirrors.map == nullptr) return;
   for (const ConfigMember& registry : mirrors.map->members) {
     const std::string& host = registry.key.text;
     if (!is_word(host) || host.find('/') != std::string::npos)
       return mirrors.refuse(registry.key, host, "expected a registry's host, as in docker.io or host:5000");
     std::vector<std::string> urls;
-    if (auto r = mirrors.texts_at(host, "a URL, https://HOST or http://HOST", is_web_address, urls); !r)
-      return r;
+    mirrors.texts_at(host, "a URL, https://HOST or http://HOST", is_web_address, urls);
     into.pull.mirrors.emplace(host, std::move(urls));
   }
-  return {};
 }
 
-Result<> read_node(const ClassPart& root, ClassFile& into) {
+void read_node(const ClassPart& root, ClassFile& into) {
   std::optional<std::filesystem::path> artifacts_dir;
-  if (auto r = root.path_at(kArtifactsDir, artifacts_dir); !r) return r;
+  root.path_at(kArtifactsDir, artifacts_dir);
   if (artifacts_dir) into.artifacts_dir = *artifacts_dir;
-  if (root.is_nvidias) return {};
-  if (auto r = root.flag_at("loadModules", into.load_modules); !r) return r;
-  for (const auto read : {read_runtime, read_restart, read_pull})
-    if (auto r = read(root, into); !r) return r;
+  if (root.is_nvidias) return;
+  root.flag_at("loadModules", into.load_modules);
+  read_runtime(root, into);
+  read_restart(root, into);
+  read_pull(root, into);
 
   const auto may_be = [](std::string_view text) { return text.empty() || is_host_path(text); };
   std::string pod_resources = into.pod_resources;
-  if (auto r =
-          root.text_at(kPodResources, "the path of the kubelet's socket, or \"\"", may_be, pod_resources);
-      !r)
-    return r;
+  root.text_at(kPodResources, "the path of the kubelet's socket, or \"\"", may_be, pod_resources);
   into.pod_resources = pod_resources;
-  return {};
 }
 
 // ---- the classes
@@ -161,7 +153,7 @@ bool is_blank(const ConfigNode& map, std::string_view key) {
   return member->value.kind == Kind::scalar && member->value.text.empty();
 }
 
-Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
+void add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>& classes) {
   std::vector<std::string> own;
   for (const std::string& handler : kata.handlers()) {
     if (std::ranges::find(own, handler) != own.end())
@@ -178,24 +170,25 @@ Result<> add_class(const ClassPart& part, KataClass kata, std::vector<KataClass>
     classes.erase(other);
   }
   classes.push_back(std::move(kata));
-  return {};
 }
 
-Result<> read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
+void read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
   const ConfigNode* list = root.find(kClasses);
-  if (list == nullptr || list->kind == Kind::null) return {};
+  if (list == nullptr || list->kind == Kind::null) return;
   if (list->kind != Kind::list) {
     return root.refuse(*list, kClasses,
                        fmt::format("expected a list of classes, found {}", list->described()));
   }
-  for (std::size_t i = 0; i < list->items.size(); ++i) {
+  for (std::size_t i = 0; i < list->items.size() && !*root.fault; ++i) {
     const ConfigNode& item = list->items[i];
     const std::string path = fmt::format("{}[{}]", kClasses, i);
     if (item.kind != Kind::map) {
-      return root.reader->refuse(
-          item, path, fmt::format("expected a map with name and artifacts, found {}", item.described()));
+      return root.refuse(item, path,
+                         fmt::format("expected a map with name and artifacts, found {}", item.described()));
     }
-    const ClassPart part{.reader = root.reader, .map = &item, .path = path, .is_nvidias = root.is_nvidias};
+    ClassPart part = root;
+    part.map = &item;
+    part.path = path;
     // NVIDIA's program drops a class without a name or a URL, and goes on.
     if (part.is_nvidias) {
       const ConfigMember* artifacts = item.find("artifacts");
@@ -206,11 +199,9 @@ Result<> read_all_classes(const ClassPart& root, std::vector<KataClass>& into) {
           part.reader->let_pass(item, path, fmt::format("a class without {} is dropped", lack)))
         continue;
     }
-    auto kata = read_kata_class(part);
-    if (!kata) return fail(std::move(kata).error());
-    if (auto r = add_class(part, std::move(*kata), into); !r) return r;
+    KataClass kata = read_kata_class(part);
+    if (!*root.fault) add_class(part, std::move(kata), into);
   }
-  return {};
 }
 
 }  // namespace
@@ -237,14 +228,17 @@ Result<ClassFile> read_classes(const ConfigText& source, Reading how) {
     }
   }
   const ConfigReader strict(source);
-  const ClassPart part{
-      .reader = is_ours ? &strict : &reader, .map = &*root, .path = {}, .is_nvidias = !is_ours};
-  if (auto r = part.check_keys({kArtifactsDir, kClasses},
-                               {kVersion, "runtime", kRestart, "loadModules", kPodResources, "pull"});
-      !r)
-    return fail(std::move(r).error());
-  if (auto r = read_node(part, out); !r) return fail(std::move(r).error());
-  if (auto r = read_all_classes(part, out.classes); !r) return fail(std::move(r).error());
+  std::optional<Error> fault;
+  const ClassPart part{.reader = is_ours ? &strict : &reader,
+                       .fault = &fault,
+                       .map = &*root,
+                       .path = {},
+                       .is_nvidias = !is_ours};
+  part.check_keys({kArtifactsDir, kClasses},
+                  {kVersion, "runtime", kRestart, "loadModules", kPodResources, "pull"});
+  read_node(part, out);
+  read_all_classes(part, out.classes);
+  if (fault) return fail(std::move(*fault));
   return out;
 }
 

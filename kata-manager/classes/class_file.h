@@ -51,9 +51,9 @@ struct KataArtifacts {
   /// An OCI reference, whose grammar the puller checks, or "file:///DIR", a folder of the host.
   std::string url;
   std::string pull_secret;  ///< name of a Secret in Ferry's namespace; empty: none
-  /// Kata's configuration, relative to the artifact's folder; absent: the only *.toml at its top or, if
+  /// Kata's configuration, relative to the artifact's folder; empty: the only *.toml at its top or, if
   /// that has none, in the folder of Kata's own build (kKataDefaults).
-  std::optional<std::filesystem::path> configuration;
+  std::filesystem::path configuration = {};
   /// True: set-user-ID and set-group-ID files in archives are unpacked as such, owned by ferry-fetch's
   /// user. False: they are refused; no known Kata artifact has any.
   bool allow_setuid = false;

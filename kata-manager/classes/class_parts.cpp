@@ -85,13 +85,17 @@ const ConfigNode* ClassPart::find(std::string_view name) const {
   return member == nullptr ? nullptr : &member->value;
 }
 
-tl::unexpected<Error> ClassPart::refuse(const ConfigNode& at, std::string_view name, const std::string& what,
-                                        std::string hint) const {
-  return reader->refuse(at, key(name), what, std::move(hint));
+void ClassPart::blame(Error error) const {
+  if (!*fault) *fault = std::move(error);
 }
 
-Result<> ClassPart::check_keys(const std::vector<std::string>& nvidias,
-                               const std::vector<std::string>& ours) const {
+void ClassPart::refuse(const ConfigNode& at, std::string_view name, const std::string& what,
+                       std::string hint) const {
+  blame(reader->refuse(at, key(name), what, std::move(hint)).value());
+}
+
+void ClassPart::check_keys(const std::vector<std::string>& nvidias,
+                           const std::vector<std::string>& ours) const {
   std::vector<std::string> known = nvidias;
   if (!is_nvidias) known.insert(known.end(), ours.begin(), ours.end());
   for (const ConfigMember& member : map->members) {
@@ -100,63 +104,62 @@ Result<> ClassPart::check_keys(const std::vector<std::string>& nvidias,
     if (is_nvidias && reader->let_pass(member.key, key(name), "unknown key; it is not read")) continue;
     if (is_nvidias && std::ranges::find(ours, name) != ours.end())
       return refuse(member.key, name, "NVIDIA's file has no such key", "begin the file with 'version: v2'");
-    return reader->check_keys(*map, path, known);
+    if (auto r = reader->check_keys(*map, path, known); !r) blame(std::move(r).error());
+    return;
   }
-  return {};
 }
 
-Result<> ClassPart::at(std::string_view name, ClassPart& into) const {
+ClassPart ClassPart::at(std::string_view name) const {
   const ConfigNode* node = find(name);
-  if (node == nullptr || node->kind == Kind::null) return {};
-  if (node->kind != Kind::map)
-    return refuse(*node, name, fmt::format("expected a map, found {}", node->described()));
-  into = {.reader = reader, .map = node, .path = key(name), .is_nvidias = is_nvidias};
-  return {};
+  const bool is_map = node != nullptr && node->kind == Kind::map;
+  if (node != nullptr && node->kind != Kind::null && !is_map)
+    refuse(*node, name, fmt::format("expected a map, found {}", node->described()));
+  return {.reader = reader,
+          .fault = fault,
+          .map = is_map ? node : nullptr,
+          .path = key(name),
+          .is_nvidias = is_nvidias};
 }
 
-Result<> ClassPart::text_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
-                            std::string& into) const {
+void ClassPart::text_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
+                        std::string& into) const {
   const ConfigNode* node = find(name);
-  if (node == nullptr) return {};
+  if (node == nullptr) return;
   if (node->is_string() && fits(node->text)) {
     into = node->text;
-    return {};
+    return;
   }
   const bool needs_quotes = node->kind == Kind::scalar && !node->is_string();
-  return refuse(*node, name, fmt::format("expected {}, found {}", what, node->described()),
-                needs_quotes ? fmt::format("put it in quotes: \"{}\"", node->text) : "");
+  refuse(*node, name, fmt::format("expected {}, found {}", what, node->described()),
+         needs_quotes ? fmt::format("put it in quotes: \"{}\"", node->text) : "");
 }
 
-Result<> ClassPart::texts_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
-                             std::vector<std::string>& into) const {
+void ClassPart::texts_at(std::string_view name, const std::string& what, bool (*fits)(std::string_view),
+                         std::vector<std::string>& into) const {
   const ConfigNode* node = find(name);
-  if (node == nullptr) return {};
+  if (node == nullptr) return;
   if (node->kind != Kind::list)
     return refuse(*node, name, fmt::format("expected a list, of {} each, found {}", what, node->described()));
   for (const ConfigNode& item : node->items) {
-    if (!item.is_string() || !fits(item.text)) {
-      return reader->refuse(item, fmt::format("{}[{}]", key(name), &item - node->items.data()),
-                            fmt::format("expected {}, found {}", what, item.described()));
-    }
+    if (!item.is_string() || !fits(item.text))
+      return refuse(item, fmt::format("{}[{}]", name, &item - node->items.data()),
+                    fmt::format("expected {}, found {}", what, item.described()));
     into.push_back(item.text);
   }
-  return {};
 }
 
-Result<> ClassPart::path_at(std::string_view name, std::optional<std::filesystem::path>& into) const {
+void ClassPart::path_at(std::string_view name, std::optional<std::filesystem::path>& into) const {
   std::string text;
-  if (auto r = text_at(name, "an absolute path without '..'", is_host_path, text); !r) return r;
+  text_at(name, "an absolute path without '..'", is_host_path, text);
   if (!text.empty()) into = std::filesystem::path(text).lexically_normal();
-  return {};
 }
 
-Result<> ClassPart::flag_at(std::string_view name, bool& into) const {
+void ClassPart::flag_at(std::string_view name, bool& into) const {
   const ConfigNode* node = find(name);
-  if (node == nullptr) return {};
+  if (node == nullptr) return;
   const auto flag = reader->read_flag(*node, key(name));
-  if (!flag) return fail(flag.error());
+  if (!flag) return blame(flag.error());
   into = *flag;
-  return {};
 }
 
 }  // namespace ferry::kata

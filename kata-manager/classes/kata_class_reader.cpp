@@ -30,12 +30,12 @@ constexpr const char* kConfiguration = "configuration";
 constexpr const char* kAllowSetuid = "allowSetuid";
 constexpr const char* kAllowHostPaths = "allowHostPaths";
 
-Result<> read_kind(const ClassPart& part, KataKind& into) {
+void read_kind(const ClassPart& part, KataKind& into) {
   const ConfigNode* node = part.find(kKind);
-  if (node == nullptr) return {};
+  if (node == nullptr) return;
   if (const auto kind = node->is_string() ? value_for(kKinds, node->text) : std::nullopt) {
     into = *kind;
-    return {};
+    return;
   }
   if (node->is_string() && node->text == "mdev") {
     return part.refuse(*node, kKind,
@@ -44,14 +44,14 @@ Result<> read_kind(const ClassPart& part, KataKind& into) {
   }
   std::vector<std::string> known;
   for (const auto& [word, kind] : kKinds) known.emplace_back(word);
-  return part.refuse(*node, kKind,
-                     fmt::format("expected one of {}, found {}{}", fmt::join(known, ", "), node->described(),
-                                 did_you_mean(node->text, known)));
+  part.refuse(*node, kKind,
+              fmt::format("expected one of {}, found {}{}", fmt::join(known, ", "), node->described(),
+                          did_you_mean(node->text, known)));
 }
 
-Result<> check_url(const ClassPart& part, const ConfigNode& node, const std::string& url) {
+void check_url(const ClassPart& part, const ConfigNode& node, const std::string& url) {
   if (url.starts_with(kFileUrl)) {
-    if (is_host_path(std::string_view(url).substr(kFileUrl.size()))) return {};
+    if (is_host_path(std::string_view(url).substr(kFileUrl.size()))) return;
     return part.refuse(node, kUrl, fmt::format("'{}' names no folder of this host", url),
                        "file:///DIR, with an absolute path without '..'");
   }
@@ -61,45 +61,37 @@ Result<> check_url(const ClassPart& part, const ConfigNode& node, const std::str
         "an OCI reference has no scheme: registry.example/kata-gpu:1; a folder is file:///DIR");
   }
   if (std::ranges::any_of(url, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == '\x7f'; }))
-    return part.refuse(node, kUrl, fmt::format("'{}' has a blank in it", url));
-  return {};
+    part.refuse(node, kUrl, fmt::format("'{}' has a blank in it", url));
 }
 
-Result<> read_artifacts(const ClassPart& part, KataArtifacts& into) {
-  ClassPart artifacts;
-  if (auto r = part.at(kArtifacts, artifacts); !r) return r;
+void read_artifacts(const ClassPart& part, KataArtifacts& into) {
+  const ClassPart artifacts = part.at(kArtifacts);
   if (artifacts.map == nullptr)
     return part.refuse(*part.map, kArtifacts, "the key is missing", "artifacts: {url: REFERENCE}");
-  if (auto r = artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid, kAllowHostPaths}); !r)
-    return r;
+  artifacts.check_keys({kUrl, kPullSecret}, {kConfiguration, kAllowSetuid, kAllowHostPaths});
   const ConfigNode* url = artifacts.find(kUrl);
   if (url == nullptr) return artifacts.refuse(*artifacts.map, kUrl, "the key is missing");
   const auto is_given = [](std::string_view text) { return !text.empty(); };
   const auto is_pull_secret = [](std::string_view text) { return text.empty() || is_object_name(text); };
-  if (auto r = artifacts.text_at(kUrl, "an OCI reference or file:///DIR", is_given, into.url); !r) return r;
-  if (auto r = check_url(artifacts, *url, into.url); !r) return r;
-  if (auto r = artifacts.text_at(kPullSecret, "the name of a Secret", is_pull_secret, into.pull_secret); !r)
-    return r;
-  if (part.is_nvidias) return {};
+  artifacts.text_at(kUrl, "an OCI reference or file:///DIR", is_given, into.url);
+  check_url(artifacts, *url, into.url);
+  artifacts.text_at(kPullSecret, "the name of a Secret", is_pull_secret, into.pull_secret);
+  if (part.is_nvidias) return;
   const auto is_toml_path = [](std::string_view text) {
     return text.ends_with(".toml") && is_host_path("/" + std::string(text)) && !text.starts_with('/');
   };
   std::string configuration;
-  if (auto r = artifacts.text_at(kConfiguration, "a .toml file in the artifact", is_toml_path, configuration);
-      !r)
-    return r;
-  if (!configuration.empty()) into.configuration = configuration;
+  artifacts.text_at(kConfiguration, "a .toml file in the artifact", is_toml_path, configuration);
+  into.configuration = configuration;
   const auto is_allowed_path = [](std::string_view text) { return text == "*" || is_host_path(text); };
-  if (auto r = artifacts.texts_at(kAllowHostPaths, "an absolute path of the host, or *", is_allowed_path,
-                                  into.allow_host_paths);
-      !r)
-    return r;
-  return artifacts.flag_at(kAllowSetuid, into.allow_setuid);
+  artifacts.texts_at(kAllowHostPaths, "an absolute path of the host, or *", is_allowed_path,
+                     into.allow_host_paths);
+  artifacts.flag_at(kAllowSetuid, into.allow_setuid);
 }
 
-Result<> read_overhead(const ClassPart& part, KataClass& into) {
-  ClassPart overhead;
-  if (auto r = part.at("overhead", overhead); !r || overhead.map == nullptr) return r;
+void read_overhead(const ClassPart& part, KataClass& into) {
+  const ClassPart overhead = part.at("overhead");
+  if (overhead.map == nullptr) return;
   into.overhead.emplace();
   for (const ConfigMember& resource : overhead.map->members) {
     const std::string& name = resource.key.text;
@@ -112,15 +104,13 @@ Result<> read_overhead(const ClassPart& part, KataClass& into) {
     }
     into.overhead->emplace(name, resource.value.text);
   }
-  return {};
 }
 
 // Kata's settings are tables of tables. A setting one level too high would silently change nothing.
-Result<> read_configuration(const ClassPart& part, KataClass& into) {
-  ClassPart configuration;
-  if (auto r = part.at(kConfiguration, configuration); !r || configuration.map == nullptr) return r;
-  if (auto r = configuration.check_keys({"hypervisor", "agent", "runtime", "image", "factory"}, {}); !r)
-    return r;
+void read_configuration(const ClassPart& part, KataClass& into) {
+  const ClassPart configuration = part.at(kConfiguration);
+  if (configuration.map == nullptr) return;
+  configuration.check_keys({"hypervisor", "agent", "runtime", "image", "factory"}, {});
   for (const ConfigMember& table : configuration.map->members) {
     const std::string& name = table.key.text;
     if (table.value.kind != Kind::map) {
@@ -137,37 +127,30 @@ Result<> read_configuration(const ClassPart& part, KataClass& into) {
     }
   }
   auto table = toml_of(*part.reader, *configuration.map, configuration.path);
-  if (!table) return fail(std::move(table).error());
+  if (!table) return part.blame(std::move(table).error());
   into.configuration = std::move(*table);
-  return {};
 }
 
-Result<> read_ours(const ClassPart& part, KataClass& into) {
-  if (auto r = part.texts_at("aliases", "the name of a handler, a DNS label", is_handler_name, into.aliases);
-      !r)
-    return r;
-  if (auto r = read_kind(part, into.kind); !r) return r;
-  if (auto r = read_overhead(part, into); !r) return r;
+void read_ours(const ClassPart& part, KataClass& into) {
+  part.texts_at("aliases", "the name of a handler, a DNS label", is_handler_name, into.aliases);
+  read_kind(part, into.kind);
+  read_overhead(part, into);
   const auto is_snapshotter = [](std::string_view text) { return !text.empty() && is_label_value(text); };
   std::string snapshotter;
-  if (auto r = part.text_at("snapshotter", "the name of a snapshotter", is_snapshotter, snapshotter); !r)
-    return r;
+  part.text_at("snapshotter", "the name of a snapshotter", is_snapshotter, snapshotter);
   if (!snapshotter.empty()) into.snapshotter = snapshotter;
-  if (auto r = part.path_at("shim", into.shim); !r) return r;
+  part.path_at("shim", into.shim);
   if (into.shim && !into.shim->filename().native().starts_with(kKataShimPrefix))
-    return part.refuse(
-        *part.find("shim"), "shim",
-        fmt::format("the name of Kata's shim begins with {}, and by that its sandboxes are found",
-                    kKataShimPrefix));
+    part.refuse(*part.find("shim"), "shim",
+                fmt::format("the name of Kata's shim begins with {}, and by that its sandboxes are found",
+                            kKataShimPrefix));
   const auto is_setting = [](std::string_view text) {
     constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
     return !text.empty() && text.find_first_not_of(kLetters) == std::string_view::npos;
   };
-  if (auto r = part.texts_at("annotations", "the name of a hypervisor's setting, such as default_memory",
-                             is_setting, into.annotations);
-      !r)
-    return r;
-  return read_configuration(part, into);
+  part.texts_at("annotations", "the name of a hypervisor's setting, such as default_memory", is_setting,
+                into.annotations);
+  read_configuration(part, into);
 }
 
 }  // namespace
@@ -187,37 +170,30 @@ std::vector<std::string> KataClass::handlers() const {
   return out;
 }
 
-Result<KataClass> read_kata_class(const ClassPart& part) {
+KataClass read_kata_class(const ClassPart& part) {
   KataClass out;
   out.place = part.reader->place(*part.map);
-  if (auto r = part.check_keys(
-          {kName, kNodeSelector, kArtifacts},
-          {"aliases", kKind, "overhead", "snapshotter", "shim", "annotations", kConfiguration});
-      !r)
-    return fail(std::move(r).error());
-  if (part.find(kName) == nullptr) return part.refuse(*part.map, kName, "the key is missing");
-  if (auto r = part.text_at(kName, "the name of a handler, a DNS label", is_handler_name, out.name); !r)
-    return fail(std::move(r).error());
+  part.check_keys({kName, kNodeSelector, kArtifacts},
+                  {"aliases", kKind, "overhead", "snapshotter", "shim", "annotations", kConfiguration});
+  if (part.find(kName) == nullptr) part.refuse(*part.map, kName, "the key is missing");
+  part.text_at(kName, "the name of a handler, a DNS label", is_handler_name, out.name);
   // NVIDIA's file has no key `kind`, so the name's suffix decides where there is none.
   if (out.name.ends_with("-snp")) out.kind = KataKind::snp;
   if (out.name.ends_with("-tdx")) out.kind = KataKind::tdx;
 
-  ClassPart selector;
-  if (auto r = part.at(kNodeSelector, selector); !r) return fail(std::move(r).error());
+  const ClassPart selector = part.at(kNodeSelector);
   if (selector.map != nullptr) {
     out.node_selector.emplace();
     for (const ConfigMember& label : selector.map->members) {
       const std::string& name = label.key.text;
-      if (!is_label_key(name)) return selector.refuse(label.key, name, "this is not the name of a label");
+      if (!is_label_key(name)) selector.refuse(label.key, name, "this is not the name of a label");
       std::string value;
-      if (auto r = selector.text_at(name, "the value of a label", is_label_value, value); !r)
-        return fail(std::move(r).error());
+      selector.text_at(name, "the value of a label", is_label_value, value);
       out.node_selector->emplace(name, value);
     }
   }
-  if (!part.is_nvidias)
-    if (auto r = read_ours(part, out); !r) return fail(std::move(r).error());
-  if (auto r = read_artifacts(part, out.artifacts); !r) return fail(std::move(r).error());
+  if (!part.is_nvidias) read_ours(part, out);
+  read_artifacts(part, out.artifacts);
   return out;
 }
 

@@ -23,16 +23,16 @@ constexpr unsigned kMostLinks = 40;  // on one way, as the kernel has it
 
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
 
-/// The owner and the mode of an entry.
-struct Entry {
-  uid_t owner = 0;
-  mode_t mode = 0;
+using Entry = struct stat;
 
-  bool is_link() const { return S_ISLNK(mode); }
-  bool is_folder() const { return S_ISDIR(mode); }
-  // A link has no mode of its own.
-  bool others_write() const { return !is_link() && (mode & kOthersWrite) != 0; }
-};
+bool is_folder(const Entry& entry) {
+  return S_ISDIR(entry.st_mode);
+}
+
+// A link has no mode of its own.
+bool others_write(const Entry& entry) {
+  return !S_ISLNK(entry.st_mode) && (entry.st_mode & kOthersWrite) != 0;
+}
 
 /// All paths are relative to the host's root.
 class RootOnly {
@@ -50,9 +50,9 @@ class RootOnly {
   Result<Entry> entry_at(const fs::path& path) const {
     const auto fd = host_.open(path.empty() ? "." : path, O_PATH | O_NOFOLLOW);
     if (!fd) return fail(fd.error());
-    struct stat status {};
-    if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + path.string()));
-    return Entry{.owner = status.st_uid, .mode = status.st_mode};
+    Entry out{};
+    if (::fstat(fd->get(), &out) != 0) return fail(error_from_errno(errno, "stat /" + path.string()));
+    return out;
   }
 
   tl::unexpected<Error> refuse(const fs::path& path, const std::string& why) const {
@@ -70,14 +70,14 @@ class RootOnly {
   }
 
   Result<> check_owner(const fs::path& path, const Entry& entry) const {
-    if (entry.owner == 0 || entry.owner == ::geteuid()) return {};
-    return refuse(path, fmt::format("belongs to user {}", entry.owner));
+    if (entry.st_uid == 0 || entry.st_uid == ::geteuid()) return {};
+    return refuse(path, fmt::format("belongs to user {}", entry.st_uid));
   }
 
   Result<> check_entry(const fs::path& path, const Entry& entry) const {
     if (auto r = check_owner(path, entry); !r) return r;
-    if (!entry.others_write()) return {};
-    return refuse(path, fmt::format("can be written by others (mode {:04o})", entry.mode & 07777U));
+    if (!others_write(entry)) return {};
+    return refuse(path, fmt::format("can be written by others (mode {:04o})", entry.st_mode & 07777U));
   }
 
   /// Follows a way from the host's root and checks each entry on it; returns its end, by a path without
@@ -98,13 +98,13 @@ class RootOnly {
       const auto entry = entry_at(next);
       if (!entry) {
         const auto above = entry_at(here);
-        if (is_gone(entry.error()) && above && above->others_write())
+        if (is_gone(entry.error()) && above && others_write(*above))
           return refuse(next, "is missing, and others can make it");
         return fail(entry.error());
       }
       if (auto r = check_owner(next, *entry); !r) return fail(std::move(r).error());
-      if (!entry->is_link()) {
-        const bool is_sticky = entry->is_folder() && (entry->mode & S_ISVTX) != 0;
+      if (!S_ISLNK(entry->st_mode)) {
+        const bool is_sticky = is_folder(*entry) && (entry->st_mode & S_ISVTX) != 0;
         if (!is_sticky)
           if (auto r = check_entry(next, *entry); !r) return fail(std::move(r).error());
         here = next;
@@ -140,17 +140,17 @@ class RootOnly {
       if (!entry) return fail(entry.error());
       if (auto r = check_entry(path, *entry); !r) return r;
       fs::path below = path;
-      bool is_folder = entry->is_folder();
-      if (entry->is_link()) {
+      bool goes_on = is_folder(*entry);
+      if (S_ISLNK(entry->st_mode)) {
         auto end = end_of(path);
         if (!end && is_gone(end.error())) continue;
         if (!end) return fail(std::move(end).error());
         const auto target = entry_at(*end);
         if (!target) return fail(target.error());
         below = std::move(*end);
-        is_folder = target->is_folder();
+        goes_on = is_folder(*target);
       }
-      if (!is_folder) continue;
+      if (!goes_on) continue;
       if (auto r = check_tree(below, level + 1); !r) return r;
     }
     return {};

@@ -17,6 +17,7 @@ using nlohmann::json;
 using Words = std::map<std::string, std::string>;
 
 constexpr const char* kApi = "node.k8s.io/v1";
+constexpr const char* kManagedBy = "app.kubernetes.io/managed-by";
 
 Words ready_selector(KataKind kind) {
   switch (kind) {
@@ -53,25 +54,19 @@ std::uint64_t guest_memory_mib(const KataClass& kata) {
   const TomlTable* hypervisors = find_table(kata.configuration, {"hypervisor"});
   if (hypervisors == nullptr) return kGuestMemoryMib;
   for (const auto& [name, settings] : *hypervisors) {
-    const TomlValue* memory = find(*hypervisors, {name, "default_memory"});
-    if (memory != nullptr && memory->integer() != nullptr && *memory->integer() > 0)
-      return static_cast<std::uint64_t>(*memory->integer());
+    const auto memory = integer_at(*hypervisors, {name, "default_memory"});
+    if (memory && *memory > 0) return static_cast<std::uint64_t>(*memory);
   }
   return kGuestMemoryMib;
 }
 
-std::vector<RuntimeClass> runtime_classes(const KataClass& kata, std::optional<std::uint64_t> memory_mib) {
-  const std::uint64_t memory = memory_mib.value_or(guest_memory_mib(kata)) + kBesideGuestMib;
-  RuntimeClass out;
-  out.labels = {{"app.kubernetes.io/managed-by", "ferry"}};
-  out.node_selector = kata.node_selector.value_or(ready_selector(kata.kind));
-  out.overhead = kata.overhead.value_or(Words{{"cpu", "1"}, {"memory", fmt::format("{}Mi", memory)}});
+std::vector<RuntimeClass> runtime_classes(const KataClass& kata) {
+  const std::string memory = fmt::format("{}Mi", guest_memory_mib(kata) + kBesideGuestMib);
   std::vector<RuntimeClass> all;
-  for (const std::string& handler : kata.handlers()) {
-    out.name = handler;
-    out.handler = handler;
-    all.push_back(out);
-  }
+  for (const std::string& handler : kata.handlers())
+    all.push_back({.handler = handler,
+                   .node_selector = kata.node_selector.value_or(ready_selector(kata.kind)),
+                   .overhead = kata.overhead.value_or(Words{{"cpu", "1"}, {"memory", memory}})});
   return all;
 }
 
@@ -79,9 +74,10 @@ std::string runtime_classes_yaml(std::span<const RuntimeClass> classes) {
   std::string out;
   for (const RuntimeClass& one : classes) {
     if (!out.empty()) out += "---\n";
-    out += fmt::format("apiVersion: {}\nkind: RuntimeClass\nmetadata:\n  name: {}\n", kApi, word(one.name));
-    if (!one.labels.empty()) out += "  labels:\n" + lines(one.labels, "    ");
-    out += fmt::format("handler: {}\n", word(one.handler));
+    out += fmt::format(
+        "apiVersion: {0}\nkind: RuntimeClass\nmetadata:\n  name: {1}\n  labels:\n    {2}: ferry\nhandler: "
+        "{1}\n",
+        kApi, word(one.handler), kManagedBy);
     if (!one.overhead.empty()) out += "overhead:\n  podFixed:\n" + lines(one.overhead, "    ");
     if (!one.node_selector.empty())
       out += "scheduling:\n  nodeSelector:\n" + lines(one.node_selector, "    ");
@@ -94,9 +90,8 @@ std::string runtime_classes_json(std::span<const RuntimeClass> classes) {
   for (const RuntimeClass& one : classes) {
     json object = {{"apiVersion", kApi},
                    {"kind", "RuntimeClass"},
-                   {"metadata", {{"name", one.name}}},
+                   {"metadata", {{"name", one.handler}, {"labels", {{kManagedBy, "ferry"}}}}},
                    {"handler", one.handler}};
-    if (!one.labels.empty()) object["metadata"]["labels"] = one.labels;
     if (!one.overhead.empty()) object["overhead"]["podFixed"] = one.overhead;
     if (!one.node_selector.empty()) object["scheduling"]["nodeSelector"] = one.node_selector;
     items.push_back(std::move(object));

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +23,9 @@ inline constexpr std::uint64_t kBesideGuestMib = 2048;
 /// The guest's memory in the class's own settings, else kGuestMemoryMib, without Kata's configuration.
 std::uint64_t guest_memory_mib(const KataClass& kata);
 
+/// Each has the label app.kubernetes.io/managed-by: ferry.
 struct RuntimeClass {
-  std::string name;
-  std::string handler;  ///< name of the container runtime's entry
-  std::map<std::string, std::string> labels;
+  std::string handler;  ///< name of the container runtime's entry, and of the object
   std::map<std::string, std::string> node_selector;  ///< empty: any node
   std::map<std::string, std::string> overhead;       ///< podFixed: resource to quantity
 };
@@ -36,10 +34,9 @@ struct RuntimeClass {
 ///
 /// The default node selector of a confidential class has the label of NVIDIA's CC manager
 /// (nvidia.com/cc.ready.state) and that of the processor's feature; other classes have none. The default
-/// overhead is one processor, and the guest's memory plus kBesideGuestMib, because containers' limits do
-/// not include it. `memory_mib`: KataDropIn::guest_memory_mib; absent: guest_memory_mib().
-std::vector<RuntimeClass> runtime_classes(const KataClass& kata,
-                                          std::optional<std::uint64_t> memory_mib = {});
+/// overhead is one processor, and guest_memory_mib() plus kBesideGuestMib, because containers' limits do
+/// not include it.
+std::vector<RuntimeClass> runtime_classes(const KataClass& kata);
 
 /// The classes as YAML documents; "" for none.
 std::string runtime_classes_yaml(std::span<const RuntimeClass> classes);

@@ -78,7 +78,10 @@ std::string in_quotes(std::string_view text) {
 class Judge {
  public:
   Judge(const KataClass& kata, const ArtifactBounds& bounds)
-      : kata_(kata), bounds_(bounds), installation_(installation_of(bounds.shim)) {}
+      : kata_(kata),
+        bounds_(bounds),
+        link_(bounds.artifacts_dir / kata.name),
+        installation_(installation_of(bounds.shim)) {}
 
   /// `trusted` is nullptr if it lacks this table.
   void look_at(const TomlTable& table, const TomlTable* trusted, const std::string& where) {
@@ -98,7 +101,7 @@ class Judge {
     }
   }
 
-  std::vector<BeyondBounds> found() && { return std::move(found_); }
+  std::vector<Error> found() && { return std::move(found_); }
 
  private:
   void look_at(const TomlValue& value, const std::string& key, const std::string& where) {
@@ -182,7 +185,7 @@ class Judge {
   bool is_of_kata(const std::string& text) const {
     const fs::path path = fs::path(text).lexically_normal();
     // A registry's file is not Kata's, even if the artifacts' folder lies in Kata's installation.
-    if (is_below(path, bounds_.version) || is_below(path, bounds_.link)) return false;
+    if (is_below(path, bounds_.version) || is_below(path, link_)) return false;
     if (is_below(path, bounds_.artifacts_dir) && !is_below(installation_, bounds_.artifacts_dir) &&
         !is_below("/opt/kata", bounds_.artifacts_dir))
       return false;
@@ -191,7 +194,7 @@ class Judge {
   bool is_file_within(const std::string& text) const {
     const fs::path path = fs::path(text).lexically_normal();
     if (!is_plain_path(text)) return false;
-    if (is_below(path, bounds_.version) || is_below(path, bounds_.link) || is_of_kata(text)) return true;
+    if (is_below(path, bounds_.version) || is_below(path, link_) || is_of_kata(text)) return true;
     return is_among(path.native(), kHarmless) ||
            std::ranges::any_of(kFoldersOfKata, [&](std::string_view folder) {
              return path == folder || is_below(path, folder);
@@ -217,31 +220,32 @@ class Judge {
   void add(const std::string& what, const std::string& hint) {
     constexpr std::size_t kMost = 1000;
     if (found_.size() >= kMost) return;
-    found_.push_back({.what = visible_line(what), .hint = visible_line(hint)});
+    found_.push_back({.code = Errc::refused, .message = visible_line(what), .hint = visible_line(hint)});
   }
 
   const KataClass& kata_;
   const ArtifactBounds& bounds_;
+  fs::path link_;
   fs::path installation_;
-  std::vector<BeyondBounds> found_;
+  std::vector<Error> found_;
 };
 
 }  // namespace
 
-std::vector<BeyondBounds> beyond_bounds(const KataClass& kata, const TomlTable& effective,
-                                        const TomlTable& trusted, const ArtifactBounds& bounds) {
+std::vector<Error> beyond_bounds(const KataClass& kata, const TomlTable& effective, const TomlTable& trusted,
+                                 const ArtifactBounds& bounds) {
   Judge judge(kata, bounds);
   judge.look_at(effective, &trusted, "");
   return std::move(judge).found();
 }
 
-Result<> refuse_beyond(const KataClass& kata, const std::vector<BeyondBounds>& beyond) {
+Result<> refuse_beyond(const KataClass& kata, const std::vector<Error>& beyond) {
   if (beyond.empty()) return {};
   const std::size_t others = beyond.size() - 1;
   return fail(
       Errc::refused,
       fmt::format("{}: class {}: Kata's configuration of {}: {}{}", kata.place, kata.name, kata.artifacts.url,
-                  beyond.front().what, others == 0 ? "" : ", and " + counted(others, "other setting")),
+                  beyond.front().message, others == 0 ? "" : ", and " + counted(others, "other setting")),
       beyond.front().hint);
 }
 
@@ -249,9 +253,9 @@ std::vector<std::filesystem::path> host_programs(const TomlTable& effective) {
   std::vector<fs::path> out;
   const auto hypervisor = hypervisor_of(effective);
   if (!hypervisor) return out;
-  const HypervisorSettings settings(effective, *hypervisor);
+  const TomlTable& settings = settings_of(effective, *hypervisor);
   for (const std::string_view key : kPrograms) {
-    const std::string text = settings.text(key);
+    const std::string text = text_at(settings, {key});
     if (!text.empty()) out.emplace_back(text);
   }
   return out;

@@ -144,41 +144,28 @@ Check answered_by_shim(Check check, const KataShim& shim, const ClassFile& file)
 
 constexpr const char* kInstall = "`ferry kata install` with this class file";
 
-/// A handler in the container runtime's files.
-struct Installed {
-  std::filesystem::path configuration;  ///< Kata's configuration
-  /// Patterns of the pod annotations that reach the shim; absent: all do.
-  std::optional<std::vector<std::string>> pod_annotations = {};
-};
-
 // The files' content under one release. The plan proves the present release's reading of it.
 std::vector<ContainerdFile> files_of_containerd(const RuntimePlace& place, const ConfigFiles& files) {
   return read_containerd_files(ContainerdRelease{2, 3, 4}, files, place.configuration).files;
 }
-/// Absent: no file of the runtime has the handler.
-Result<std::optional<Installed>> find_installed(const HostFs& host, const ClassFile& file,
-                                                const std::string& handler) {
-  const auto place = find_runtime(host, file.runtime);
-  if (!place) return fail(place.error());
+
+/// The handler in the container runtime's files; absent: none has it.
+Result<std::optional<ConfiguredRuntime>> find_installed(const HostFs& host, const RuntimePlace& place,
+                                                        const std::string& handler) {
   const ConfigFiles files(host);
-  if (place->kind == RuntimeKind::containerd) {
+  if (place.kind == RuntimeKind::containerd) {
     TomlTable runtimes;
-    for (const ContainerdFile& read : files_of_containerd(*place, files))
+    for (const ContainerdFile& read : files_of_containerd(place, files))
       merge_over(runtimes, runtimes_in(read.root));
     const TomlTable* entry = find_table(runtimes, {handler});
-    if (entry == nullptr) return std::optional<Installed>();
-    return std::optional<Installed>({.configuration = text_at(*entry, {"options", "ConfigPath"}),
-                                     .pod_annotations = texts_at(*entry, {"pod_annotations"})});
+    if (entry == nullptr) return std::optional<ConfiguredRuntime>();
+    return std::optional(configured_runtime(handler, {}, *entry));
   }
-  const bool is_k0s = place->kind == RuntimeKind::k0s;
-  const auto configured = is_k0s ? configured_in_k0s(place->configuration, files)
-                                 : configured_in_crio(place->configuration, files);
+  const auto configured = place.kind == RuntimeKind::k0s ? configured_in_k0s(place.configuration, files)
+                                                         : configured_in_crio(place.configuration, files);
   if (!configured) return fail(configured.error());
   const auto found = std::ranges::find(*configured, handler, &ConfiguredRuntime::name);
-  if (found == configured->end()) return std::optional<Installed>();
-  return std::optional<Installed>(
-      {.configuration = found->configuration,
-       .pod_annotations = is_k0s ? std::optional(found->pod_annotations) : std::nullopt});
+  return found == configured->end() ? std::optional<ConfiguredRuntime>() : std::optional(*found);
 }
 
 /// Kata's configuration and drop-ins on the host.
@@ -211,13 +198,17 @@ Result<KataSettings> read_configuration(const HostFs& host, const std::filesyste
 
 class ClassChecks {
  public:
-  ClassChecks(const HostFs& host, const ClassFile& file, const KataClass& kata)
-      : host_(host), file_(file), kata_(kata) {}
+  /// `place`: of the container runtime.
+  ClassChecks(const HostFs& host, const ClassFile& file, const KataClass& kata,
+              const Result<RuntimePlace>& place)
+      : host_(host), file_(file), kata_(kata), place_(place) {}
 
   /// `confidential` is ConfidentialHost::read() of the host.
   std::vector<Check> all(const Result<ConfidentialHost>& confidential, const VersionOf& version_of) {
-    const auto installed = find_installed(host_, file_, kata_.name);
-    const std::optional<Installed> there = installed ? *installed : std::nullopt;
+    using Installed = std::optional<ConfiguredRuntime>;
+    const auto installed =
+        place_ ? find_installed(host_, *place_, kata_.name) : Result<Installed>(fail(place_.error()));
+    const Installed there = installed ? *installed : std::nullopt;
     const auto settings = there ? read_configuration(host_, there->configuration)
                                 : Result<KataSettings>(fail(Errc::not_found, "not installed"));
     shim_ = find_kata_shim(host_, kata_, version_of,
@@ -274,28 +265,28 @@ class ClassChecks {
     return std::move(check).passed("KVM has " + confidential->text());
   }
 
-  Check handler_check(const Result<std::optional<Installed>>& installed) const {
+  Check handler_check(const Result<std::optional<ConfiguredRuntime>>& installed) const {
     Check check = question("kata-handler", "a pod's RuntimeClass names it");
     if (!installed) return std::move(check).unknown(installed.error().message, installed.error().hint);
     if (*installed) return std::move(check).passed("the container runtime's files have it");
     return std::move(check).warned("the container runtime's files do not have it", kInstall);
   }
 
-  Check annotations_check(const Installed& installed) const {
+  Check annotations_check(const ConfiguredRuntime& installed) const {
     Check check =
         question("annotations-pass", "Kata reads annotations, and the container runtime must pass them on");
-    if (!installed.pod_annotations) return std::move(check).passed("CRI-O lets all of them through");
+    if (place_->kind == RuntimeKind::crio) return std::move(check).passed("CRI-O lets all of them through");
     std::vector<std::string> needed = {"io.katacontainers.*"};
     if (file_.pod_resources.empty()) needed.emplace_back("cdi.k8s.io/*");
     std::erase_if(needed, [&](const std::string& pattern) {
-      return std::ranges::find(*installed.pod_annotations, pattern) != installed.pod_annotations->end();
+      return std::ranges::find(installed.pod_annotations, pattern) != installed.pod_annotations.end();
     });
     if (needed.empty()) return std::move(check).passed("pod_annotations has all that are needed");
     return std::move(check).failed(fmt::format("pod_annotations lacks {}", fmt::join(needed, ", ")),
                                    kInstall);
   }
 
-  Check configuration_check(const Installed& installed, const Result<KataSettings>& settings) {
+  Check configuration_check(const ConfiguredRuntime& installed, const Result<KataSettings>& settings) {
     Check check =
         question("kata-configuration", "no VM starts by one that is wrong, or whose files are gone");
     if (!settings && is_gone(settings.error()))
@@ -305,8 +296,8 @@ class ClassChecks {
     if (!settings) return std::move(check).failed(settings.error().message, kInstall);
     const auto hypervisor = hypervisor_of(settings->effective);
     if (!hypervisor) return std::move(check).failed(hypervisor.error().message, kInstall);
-    const HypervisorSettings read(settings->effective, *hypervisor);
-    if (const auto memory = read.number("default_memory"); memory && *memory > 0)
+    const TomlTable& read = settings_of(settings->effective, *hypervisor);
+    if (const auto memory = integer_at(read, {"default_memory"}); memory && *memory > 0)
       memory_mib_ = static_cast<std::uint64_t>(*memory);
     if (auto wrong = wrong_in(kata_, settings->effective, *hypervisor))
       return std::move(check).failed(fmt::format("{}: {}", installed.configuration.string(), *wrong),
@@ -330,11 +321,10 @@ class ClassChecks {
 
   Check snapshotter_check(const std::string& name) const {
     Check check = question("snapshotter", "a pod's images are unpacked by it");
-    const auto place = find_runtime(host_, file_.runtime);
-    if (!place) return std::move(check).unknown(place.error().message, place.error().hint);
-    if (place->kind != RuntimeKind::containerd)
-      return std::move(check).passed(place->name + " is not asked for one by Ferry");
-    if (has_snapshotter(files_of_containerd(*place, ConfigFiles(host_)), name))
+    if (!place_) return std::move(check).unknown(place_.error().message, place_.error().hint);
+    if (place_->kind != RuntimeKind::containerd)
+      return std::move(check).passed(place_->name + " is not asked for one by Ferry");
+    if (has_snapshotter(files_of_containerd(*place_, ConfigFiles(host_)), name))
       return std::move(check).passed("containerd has " + name);
     return std::move(check).warned(
         fmt::format("containerd's files name no snapshotter {}", name),
@@ -344,14 +334,12 @@ class ClassChecks {
   /// Checks the bounds of a pulled artifact, as an installation does.
   Result<> check_bounds(const KataSettings& settings) const {
     if (kata_.artifacts.folder() || !shim_) return {};
-    const std::filesystem::path link = file_.artifacts_dir / kata_.name;
     TomlTable trusted;
     table_at(trusted, {"runtime"})["pod_resource_api_sock"].value = file_.pod_resources.string();
     merge_over(trusted, kata_.configuration);
     merge_over(trusted, settings.site);
     return refuse_beyond(kata_, beyond_bounds(kata_, settings.effective, trusted,
                                               {.version = file_.artifacts_dir / ".ferry" / kata_.name,
-                                               .link = link,
                                                .artifacts_dir = file_.artifacts_dir,
                                                .shim = shim_->path}));
   }
@@ -378,6 +366,7 @@ class ClassChecks {
   const HostFs& host_;
   const ClassFile& file_;
   const KataClass& kata_;
+  const Result<RuntimePlace>& place_;
   Result<KataShim> shim_ = fail(Errc::not_found, "not looked for");
   std::optional<std::uint64_t> memory_mib_ = {};  ///< of the guest; absent: the class is not installed
 };
@@ -540,8 +529,10 @@ std::vector<Check> kata_checks(const HostFs& host, const ClassFile& file, const 
   if (mode.known() || std::ranges::any_of(file.classes, is_confidential, &KataClass::kind))
     out.push_back(mode_check(file, mode));
   if (file.classes.empty()) out.push_back(shim_check(host, file, version_of));
+  const auto place = find_runtime(host, file.runtime);
   for (const KataClass& kata : file.classes)
-    std::ranges::move(ClassChecks(host, file, kata).all(confidential, version_of), std::back_inserter(out));
+    std::ranges::move(ClassChecks(host, file, kata, place).all(confidential, version_of),
+                      std::back_inserter(out));
   return out;
 }
 

@@ -102,9 +102,9 @@ class DropInMaker {
       return fail(std::move(*wrong).during(fmt::format("{}: class {}", kata_.place, kata_.name)));
     }
     if (auto r = stay_within_bounds(pod_resources, out); !r) return fail(std::move(r).error());
-    const HypervisorSettings settings(out.effective, *still);
+    const TomlTable& settings = settings_of(out.effective, *still);
     out.programs = host_programs(out.effective);
-    out.guest_memory_mib = static_cast<std::uint64_t>(settings.number("default_memory").value_or(0));
+    out.guest_memory_mib = static_cast<std::uint64_t>(integer_at(settings, {"default_memory"}).value_or(0));
     out.host_files = host_files_of(settings);
 
     for_each_contradiction(ready, kata_.configuration, "", [&](const std::string& path) {
@@ -118,7 +118,7 @@ class DropInMaker {
     if (keeps_hot_plug(base_.shim, pod_resources, settings)) {
       out.notes.push_back(
           fmt::format("hot_plug_vfio stays {}: {} does not ask the kubelet which devices a pod has",
-                      settings.text("hot_plug_vfio"), base_.shim.text()));
+                      text_at(settings, {"hot_plug_vfio"}), base_.shim.text()));
     }
     note_limits(devices, before, *hypervisor, settings, out);
     return out;
@@ -130,15 +130,13 @@ class DropInMaker {
     auto base = parse_toml(copy_, base_.file);
     if (!base) return fail(std::move(base).error());
     earlier_.push_back({.name = base_.file.filename(), .settings = std::move(*base)});
-    std::vector<KataDropInFile> files = base_.drop_ins;
-    std::ranges::sort(files, {}, &KataDropInFile::name);
-    for (const KataDropInFile& file : files) {
-      if (file.name == kKataDropIn) continue;
-      const std::string path = base_.file.parent_path() / "config.d" / file.name;
-      auto settings = parse_toml(file.text, path);
+    for (const auto& [name, text] : base_.drop_ins) {
+      if (name == kKataDropIn) continue;
+      const std::string path = base_.file.parent_path() / "config.d" / name;
+      auto settings = parse_toml(text, path);
       if (!settings) return fail(std::move(settings).error());
-      std::vector<Source>& side = file.name < kKataDropIn ? earlier_ : later_;
-      side.push_back({.name = "config.d/" + file.name, .settings = std::move(*settings)});
+      std::vector<Source>& side = name < kKataDropIn ? earlier_ : later_;
+      side.push_back({.name = "config.d/" + name, .settings = std::move(*settings)});
     }
     return {};
   }
@@ -158,38 +156,40 @@ class DropInMaker {
   }
 
   Result<> stay_within_bounds(const std::filesystem::path& pod_resources, KataDropIn& out) const {
-    if (!base_.bounds) return {};
+    if (base_.artifacts_dir.empty()) return {};
     // The class, administrators' drop-ins and the socket that Ferry sets are trusted.
     TomlTable trusted;
     table_at(trusted, {"runtime"})["pod_resource_api_sock"].value = pod_resources.string();
     for (std::size_t i = 1; i < earlier_.size(); ++i) merge_over(trusted, earlier_[i].settings);
     merge_over(trusted, kata_.configuration);
     for (const Source& source : later_) merge_over(trusted, source.settings);
-    const auto beyond = beyond_bounds(kata_, out.effective, trusted, *base_.bounds);
-    if (!base_.is_pulled) {
-      for (const BeyondBounds& setting : beyond) out.notes.push_back(setting.what);
+    const auto beyond = beyond_bounds(
+        kata_, out.effective, trusted,
+        {.version = base_.folder, .artifacts_dir = base_.artifacts_dir, .shim = base_.shim.path});
+    if (kata_.artifacts.folder()) {
+      for (const Error& setting : beyond) out.notes.push_back(setting.message);
       return {};
     }
     return refuse_beyond(kata_, beyond);
   }
 
   void note_limits(const KataDevices& devices, const TomlTable& before, const std::string& hypervisor,
-                   const HypervisorSettings& settings, KataDropIn& out) const {
+                   const TomlTable& settings, KataDropIn& out) const {
     if (devices.ports() > kMostPorts)
       out.notes.push_back(fmt::format("a pod can have {} of the {} {}: Kata makes no more ports", kMostPorts,
                                       devices.ports(),
                                       devices.companions == 0 ? "devices" : "functions of the GPUs' groups"));
-    const std::string parameters = settings.text("kernel_params");
+    const std::string parameters = text_at(settings, {"kernel_params"});
     if (const auto missing = missing_pci_options(parameters); hypervisor == kQemu && !missing.empty()) {
       out.notes.push_back(fmt::format("kernel_params lack pci={}: large BARs may find no place in the guest",
                                       fmt::join(missing, ",")));
     }
     if (!is_confidential(kata_.kind)) return;
-    const HypervisorSettings was(before, hypervisor);
-    if (!was.flag("confidential_guest"))
+    const TomlTable& was = settings_of(before, hypervisor);
+    if (!is_true_at(was, {"confidential_guest"}))
       out.notes.emplace_back(
           "the artifact's configuration is not for confidential VMs: its firmware and image have to be");
-    if (was.text("kernel_params") != parameters)
+    if (text_at(was, {"kernel_params"}) != parameters)
       out.notes.emplace_back(
           "kernel_params differ from the artifact's, and they are part of what is measured");
   }

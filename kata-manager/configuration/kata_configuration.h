@@ -10,7 +10,7 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,23 +26,17 @@ namespace ferry::kata {
 /// The folder of a class's configuration copy and drop-ins: /etc/ferry/kata/NAME.
 std::filesystem::path kata_configuration_folder(const std::string& name);
 
-/// A file of config.d.
-struct KataDropInFile {
-  std::string name;
-  std::string text;
-};
-
 /// A class's artifact on the host.
 struct KataBase {
-  std::filesystem::path file;                 ///< path of the copy, as the handler names it
-  std::string text;                           ///< the artifact's configuration
-  std::vector<KataDropInFile> drop_ins = {};  ///< files of config.d beside `file`; Ferry's is skipped
-  std::filesystem::path folder;               ///< folder of the artifact's files
-  std::vector<std::string> files = {};        ///< the artifact's files, relative to `folder`
-  /// Limits for paths in the configuration. Absent: not checked.
-  std::optional<ArtifactBounds> bounds = {};
-  bool is_pulled = false;  ///< from a registry; false: from a folder that an administrator put on the host
-  KataShim shim = {};      ///< the shim that reads the configuration
+  std::filesystem::path file;  ///< path of the copy, as the handler names it
+  std::string text;            ///< the artifact's configuration
+  /// Texts of the files of config.d beside `file`, by name; Ferry's is skipped.
+  std::map<std::string, std::string> drop_ins = {};
+  std::filesystem::path folder;         ///< folder of the artifact's files
+  std::vector<std::string> files = {};  ///< the artifact's files, relative to `folder`
+  /// The folder of all classes' artifacts. Empty: the paths in the configuration have no bounds.
+  std::filesystem::path artifacts_dir = {};
+  KataShim shim = {};  ///< the shim that reads the configuration
 };
 
 /// The most devices that one pod can get.

@@ -17,33 +17,33 @@ using Wrong = std::optional<std::string>;
 // Hypervisors that plug VFIO devices into PCIe ports before a VM starts.
 constexpr std::array<std::string_view, 3> kTakeDevices = {kQemu, "clh", "cloud-hypervisor"};
 
-Wrong wrong_type(const HypervisorSettings& settings) {
+Wrong wrong_type(const TomlTable& settings) {
   for (const char* key : {"kernel", "image", "initrd", "firmware", "kernel_params", "machine_type",
                           "cold_plug_vfio", "hot_plug_vfio", "shared_fs"}) {
-    const TomlValue* value = settings.find(key);
+    const TomlValue* value = find(settings, {key});
     if (value != nullptr && value->string() == nullptr) return fmt::format("{} has to be a string", key);
   }
   for (const char* key : {"pcie_root_port", "pcie_switch_port", "default_memory"}) {
-    const TomlValue* value = settings.find(key);
+    const TomlValue* value = find(settings, {key});
     if (value == nullptr) continue;
     if (value->integer() == nullptr || *value->integer() < 0)
       return fmt::format("{} has to be a whole number", key);
   }
   for (const char* key : {"confidential_guest", "sev_snp_guest"}) {
-    const TomlValue* value = settings.find(key);
+    const TomlValue* value = find(settings, {key});
     if (value != nullptr && value->boolean() == nullptr)
       return fmt::format("{} has to be true or false", key);
   }
-  const TomlValue* annotations = settings.find("enable_annotations");
+  const TomlValue* annotations = find(settings, {"enable_annotations"});
   if (annotations != nullptr && annotations->array() == nullptr) return "enable_annotations has to be a list";
   return std::nullopt;
 }
 
-Wrong wrong_ports(const HypervisorSettings& settings) {
+Wrong wrong_ports(const TomlTable& settings) {
   constexpr std::array<std::string_view, 4> kPorts = {kNoPort, "root-port", "switch-port", "bridge-port"};
   std::vector<std::string> used;
   for (const char* key : {"cold_plug_vfio", "hot_plug_vfio"}) {
-    const std::string port = settings.text(key);
+    const std::string port = text_at(settings, {key});
     if (!port.empty() && std::ranges::find(kPorts, port) == kPorts.end())
       return fmt::format("{} is '{}', which is none of {}", key, port, fmt::join(kPorts, ", "));
     if (!port.empty() && port != kNoPort) used.push_back(fmt::format("{} = {}", key, port));
@@ -53,15 +53,15 @@ Wrong wrong_ports(const HypervisorSettings& settings) {
                         : fmt::format("both {}: Kata takes one of them", fmt::join(used, " and "));
   }
   for (const char* key : {"pcie_root_port", "pcie_switch_port"}) {
-    const std::int64_t ports = settings.number(key).value_or(0);
+    const std::int64_t ports = integer_at(settings, {key}).value_or(0);
     if (ports > kMostPorts) return fmt::format("{} is {}, and Kata makes {} at most", key, ports, kMostPorts);
   }
   return std::nullopt;
 }
 
-Wrong wrong_kind(const KataClass& kata, const HypervisorSettings& settings, const std::string& hypervisor) {
-  const bool confidential = settings.flag("confidential_guest");
-  const bool snp = settings.flag("sev_snp_guest");
+Wrong wrong_kind(const KataClass& kata, const TomlTable& settings, const std::string& hypervisor) {
+  const bool confidential = is_true_at(settings, {"confidential_guest"});
+  const bool snp = is_true_at(settings, {"sev_snp_guest"});
   if (!is_confidential(kata.kind)) {
     if (!confidential && !snp) return std::nullopt;
     return fmt::format("it is for confidential VMs, and the class is of kind {}", text(kata.kind));
@@ -101,37 +101,19 @@ Result<std::string> hypervisor_of(const TomlTable& configuration) {
   return names.front();
 }
 
-HypervisorSettings::HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor) {
+const TomlTable& settings_of(const TomlTable& configuration, std::string_view hypervisor) {
   static const TomlTable kNone;
-  table_ = find_table(configuration, {kHypervisor, hypervisor});
-  if (table_ == nullptr) table_ = &kNone;
+  const TomlTable* const found = find_table(configuration, {kHypervisor, hypervisor});
+  return found == nullptr ? kNone : *found;
 }
 
-const TomlValue* HypervisorSettings::find(std::string_view key) const {
-  return ferry::kata::find(*table_, {key});
-}
-
-std::string HypervisorSettings::text(std::string_view key) const {
-  return text_at(*table_, {key});
-}
-
-std::optional<std::int64_t> HypervisorSettings::number(std::string_view key) const {
-  const TomlValue* value = find(key);
-  if (value == nullptr || value->integer() == nullptr) return std::nullopt;
-  return *value->integer();
-}
-
-bool HypervisorSettings::flag(std::string_view key) const {
-  return is_true_at(*table_, {key});
-}
-
-std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings) {
+std::vector<std::filesystem::path> host_files_of(const TomlTable& settings) {
   std::vector<std::filesystem::path> out;
   for (const char* key : {"path", "kernel", "image", "initrd", "firmware", "firmware_volume"}) {
-    const std::filesystem::path file = settings.text(key);
+    const std::filesystem::path file = text_at(settings, {key});
     if (file.is_absolute()) out.push_back(file);
   }
-  const TomlValue* images = settings.find("guest_extension_images");
+  const TomlValue* images = find(settings, {"guest_extension_images"});
   if (images == nullptr || images->array() == nullptr) return out;
   for (const TomlValue& image : *images->array()) {
     if (image.table() == nullptr) continue;
@@ -147,8 +129,8 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
   const auto wrong = [](Errc code, std::string message, std::string hint = {}) {
     return Error{.code = code, .message = std::move(message), .hint = std::move(hint)};
   };
-  const HypervisorSettings settings(effective, hypervisor);
-  const std::string cold = settings.text("cold_plug_vfio");
+  const TomlTable& settings = settings_of(effective, hypervisor);
+  const std::string cold = text_at(settings, {"cold_plug_vfio"});
   if (!pod_resources.empty() && !shim.asks_kubelet() && !cold.empty() && cold != kNoPort) {
     return wrong(
         Errc::unsupported,
@@ -167,8 +149,8 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
         fmt::format("agent.kata.dial_timeout: {} ends with it, since it is a setting of Kata's Go runtime",
                     shim.text()));
   }
-  if (settings.number("pcie_root_port").value_or(0) > 0 &&
-      settings.number("pcie_switch_port").value_or(0) > 0) {
+  if (integer_at(settings, {"pcie_root_port"}).value_or(0) > 0 &&
+      integer_at(settings, {"pcie_switch_port"}).value_or(0) > 0) {
     return wrong(
         Errc::invalid_config,
         fmt::format(
@@ -180,17 +162,17 @@ std::optional<Error> wrong_for_shim(const KataShim& shim, const TomlTable& effec
 
 std::optional<std::string> wrong_in(const KataClass& kata, const TomlTable& effective,
                                     const std::string& hypervisor) {
-  const HypervisorSettings settings(effective, hypervisor);
+  const TomlTable& settings = settings_of(effective, hypervisor);
   if (auto wrong = wrong_type(settings)) return wrong;
   if (auto wrong = wrong_kind(kata, settings, hypervisor)) return wrong;
   if (auto wrong = wrong_ports(settings)) return wrong;
 
-  const bool image = !settings.text("image").empty();
-  const bool initrd = !settings.text("initrd").empty();
-  if (settings.text("kernel").empty()) return "kernel is not set";
+  const bool image = !text_at(settings, {"image"}).empty();
+  const bool initrd = !text_at(settings, {"initrd"}).empty();
+  if (text_at(settings, {"kernel"}).empty()) return "kernel is not set";
   if (image && initrd) return "image and initrd are both set: Kata takes one of them";
   if (!image && !initrd) return "neither image nor initrd is set";
-  const std::string machine = settings.text("machine_type");
+  const std::string machine = text_at(settings, {"machine_type"});
   if (hypervisor == kQemu && !machine.empty() && machine != "q35" && machine != "virt")
     return fmt::format("machine_type is '{}', which has no PCIe ports; q35 and virt have", machine);
   return std::nullopt;

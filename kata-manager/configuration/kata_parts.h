@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -22,23 +23,12 @@ inline constexpr std::int64_t kMostPorts = 16;
 /// there.
 Result<std::string> hypervisor_of(const TomlTable& configuration);
 
-/// Read access to a hypervisor's settings. Missing values and values of another type read as empty;
-/// wrong_in() reports the latter.
-class HypervisorSettings {
- public:
-  HypervisorSettings(const TomlTable& configuration, std::string_view hypervisor);
-
-  std::string text(std::string_view key) const;
-  std::optional<std::int64_t> number(std::string_view key) const;
-  bool flag(std::string_view key) const;
-  const TomlValue* find(std::string_view key) const;
-
- private:
-  const TomlTable* table_ = nullptr;
-};
+/// A hypervisor's settings in a configuration, which must outlive the result; empty: it has none. Values of
+/// another type read as absent (text_at()); wrong_in() reports them.
+const TomlTable& settings_of(const TomlTable& configuration, std::string_view hypervisor);
 
 /// Host paths in the settings: the hypervisor, kernel, image, firmware.
-std::vector<std::filesystem::path> host_files_of(const HypervisorSettings& settings);
+std::vector<std::filesystem::path> host_files_of(const TomlTable& settings);
 
 /// The artifact's configuration. The path of each guest extension image points into the artifact's folder
 /// if that has a file of the name.
@@ -49,8 +39,7 @@ ShimRuntime runtime_of(const KataShim& shim, const TomlTable& configuration);
 
 /// True: the hot plug setting stays, because the shim does not ask the kubelet, and cold plug would give a
 /// pod no device.
-bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources,
-                    const HypervisorSettings& said);
+bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources, const TomlTable& said);
 
 /// Ferry's settings, before the class's settings override them. `before` is the configuration without
 /// either.

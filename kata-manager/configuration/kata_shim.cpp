@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+
+#include "kata-manager/runtimes/containerd_release.h"
 
 namespace ferry::kata {
 namespace {
@@ -23,17 +24,11 @@ std::string_view text(ShimRuntime runtime) {
 }
 
 std::optional<KataRelease> KataRelease::parse(std::string_view text) {
-  std::array<unsigned, 3> numbers{};
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (i > 0 && !text.starts_with('.')) return std::nullopt;
-    if (i > 0) text.remove_prefix(1);
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), numbers.at(i));
-    if (error != std::errc()) return std::nullopt;
-    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
-  }
-  if (!text.empty() && std::string_view("-+\n\r ").find(text.front()) == std::string_view::npos)
+  const auto numbers = take_release_numbers(text);
+  if (!numbers || (!text.empty() && std::string_view("-+\n\r ").find(text.front()) == std::string_view::npos))
     return std::nullopt;
-  return KataRelease{.major_number = numbers[0], .minor_number = numbers[1], .patch = numbers[2]};
+  const auto [major_number, minor_number, patch] = *numbers;
+  return KataRelease{.major_number = major_number, .minor_number = minor_number, .patch = patch};
 }
 
 std::string KataRelease::text() const {

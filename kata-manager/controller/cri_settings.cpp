@@ -15,6 +15,7 @@
 #include "kata-manager/configuration/kata_checks.h"
 #include "kata-manager/runtimes/config_files.h"
 #include "kata-manager/runtimes/containerd_config.h"
+#include "kata-manager/runtimes/crio.h"
 #include "kata-manager/runtimes/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 
@@ -81,10 +82,7 @@ Result<Ownership> ownership_of_crio(const ConfigFiles& files, const std::filesys
   paths->insert(paths->begin(), folder.parent_path() / "crio.conf");
   Ownership out{.place = fmt::format("[crio.runtime] of {}", (folder / "50-devices.conf").string())};
   for (const auto& path : *paths) {
-    const auto text = files.read_if_there(path);
-    if (!text && text.error().code == std::errc::is_a_directory) continue;
-    if (!text) return fail(text.error());
-    const auto root = parse_toml((*text).value_or(""), path.string());
+    const auto root = read_crio_file(path, files);
     if (!root) return fail(root.error());
     if (find(*root, {"crio", "runtime", kOwnership}) == nullptr) continue;
     out.on = is_true_at(*root, {"crio", "runtime", kOwnership});

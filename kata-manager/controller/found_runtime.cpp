@@ -19,121 +19,72 @@
 namespace ferry::kata {
 namespace {
 
-ContainerdSetup setup_of(const FoundRuntime& runtime) {
-  return {.release = runtime.release,
-          .main = runtime.place.configuration,
-          .main_is_rendered = runtime.place.rendered,
-          .placeholders = runtime.place.placeholders};
+void add_to(std::string& list, const std::string& what) {
+  list += (list.empty() ? "" : "; ") + what;
 }
 
-class RuntimeSearch {
- public:
-  RuntimeSearch(const HostFs& host, HostWriter& writer, ContainerRuntime& running, RuntimePlace place)
-      : host_(host), writer_(writer), running_(running) {
-    out_.notes = std::move(place.notes);
-    out_.place = std::move(place);
-    out_.version_of = version_by(writer);
+/// Sets CRI-O's program, or why there is none.
+void find_crio(const HostFs& host, FoundRuntime& out) {
+  for (const auto& path : out.place.programs) {
+    if (host.exists(path.relative_path())) {
+      out.program = path;
+      out.no_program.clear();
+      return;
+    }
+    add_to(out.no_program, "there is no " + path.string());
+  }
+}
+
+/// The release of the program that a restart starts. Sets the program and the source of its release, or why
+/// there is none. `by_itself`: the running daemon's answer.
+std::optional<ContainerdRelease> ask_its_program(const HostFs& host, HostWriter& writer,
+                                                 const Result<ContainerdRelease>& by_itself,
+                                                 FoundRuntime& out) {
+  struct Candidate {
+    std::filesystem::path path;
+    std::string what;        // its origin, for people
+    bool is_certain = true;  // false: may be another installation's
+  };
+  const RuntimePlace& place = out.place;
+  std::vector<Candidate> candidates;
+  if (place.started) candidates.push_back({.path = *place.started, .what = "which its unit starts"});
+  if (const auto running = running_containerd(host, place); running && !place.started)
+    candidates.push_back({.path = *running, .what = "which runs"});
+  // Distributions of Kubernetes ship their own containerd.
+  const bool is_usual = place.name == "containerd";
+  for (const auto& path : place.programs) {
+    if (std::ranges::find(candidates, path, &Candidate::path) != candidates.end()) continue;
+    candidates.push_back({.path = path,
+                          .what = is_usual ? "where containerd usually is" : "of " + place.name,
+                          .is_certain = !is_usual});
   }
 
-  Result<FoundRuntime> look(const std::optional<std::string>& said) {
-    if (out_.place.kind == RuntimeKind::crio) {
-      for (const auto& path : out_.place.programs) {
-        if (host_.exists(path.relative_path())) {
-          out_.program = path;
-          out_.no_program.clear();
-          break;
-        }
-        add_to(out_.no_program, "there is no " + path.string());
-      }
-      return std::move(out_);
+  for (const Candidate& candidate : candidates) {
+    const std::string path = candidate.path.string();
+    if (!host.exists(candidate.path.relative_path())) {
+      add_to(out.no_program, "there is no " + path);
+      continue;
     }
-    const auto state = running_.state();
-    const auto by_itself =
-        state ? ContainerdRelease::parse(state->version) : Result<ContainerdRelease>(fail(state.error()));
-    const auto by_program = ask_its_program(by_itself);
-    if (said) {
-      auto release = ContainerdRelease::parse(*said);
-      if (!release) {
-        Error error = std::move(release).error();
-        error.code = Errc::usage;
-        return fail(std::move(error));
-      }
-      out_.release = *release;
-      out_.release_by = "--containerd-version";
-    } else if (by_program) {
-      out_.release = *by_program;
-    } else if (by_itself) {
-      out_.release = *by_itself;
-      out_.release_by = "the running containerd itself";
-    } else {
-      std::string why = out_.no_program;
-      add_to(why, by_itself.error().message);
-      return fail(Errc::failed, "containerd was not found, or does not report its version: " + why,
-                  "install or start containerd, or name its version: --containerd-version 1.7.24");
+    auto release = containerd_release(writer, candidate.path);
+    if (!release) {
+      add_to(out.no_program, release.error().message);
+      continue;
     }
-    if (by_itself && *by_itself != out_.release) {
-      out_.notes.push_back(fmt::format("containerd {} runs, and {} starts with its next restart (by {})",
-                                       by_itself->text(), out_.release.text(), out_.release_by));
+    if (!candidate.is_certain && by_itself && *by_itself != *release) {
+      const std::string strays = fmt::format(
+          "{} is containerd {}, and containerd {} runs by its own word: that program is not the one that "
+          "runs",
+          path, release->text(), by_itself->text());
+      add_to(out.no_program, strays);
+      continue;
     }
-    return std::move(out_);
+    out.program = candidate.path;
+    out.release_by = fmt::format("{}, {}", path, candidate.what);
+    out.no_program.clear();
+    return *release;
   }
-
- private:
-  std::optional<ContainerdRelease> ask_its_program(const Result<ContainerdRelease>& by_itself) {
-    struct Candidate {
-      std::filesystem::path path;
-      std::string what;        // its origin, for people
-      bool is_certain = true;  // false: may be another installation's
-    };
-    const RuntimePlace& place = out_.place;
-    std::vector<Candidate> candidates;
-    if (place.started) candidates.push_back({.path = *place.started, .what = "which its unit starts"});
-    if (const auto running = running_containerd(host_, place); running && !place.started)
-      candidates.push_back({.path = *running, .what = "which runs"});
-    // Distributions of Kubernetes ship their own containerd.
-    const bool is_usual = place.name == "containerd";
-    for (const auto& path : place.programs) {
-      if (std::ranges::find(candidates, path, &Candidate::path) != candidates.end()) continue;
-      candidates.push_back({.path = path,
-                            .what = is_usual ? "where containerd usually is" : "of " + place.name,
-                            .is_certain = !is_usual});
-    }
-
-    for (const Candidate& candidate : candidates) {
-      const std::string path = candidate.path.string();
-      if (!host_.exists(candidate.path.relative_path())) {
-        add_to(out_.no_program, "there is no " + path);
-        continue;
-      }
-      auto release = containerd_release(writer_, candidate.path);
-      if (!release) {
-        add_to(out_.no_program, release.error().message);
-        continue;
-      }
-      if (!candidate.is_certain && by_itself && *by_itself != *release) {
-        const std::string strays = fmt::format(
-            "{} is containerd {}, and containerd {} runs by its own word: that program is not the one that "
-            "runs",
-            path, release->text(), by_itself->text());
-        add_to(out_.no_program, strays);
-        continue;
-      }
-      out_.program = candidate.path;
-      out_.release_by = fmt::format("{}, {}", path, candidate.what);
-      out_.no_program.clear();
-      return *release;
-    }
-    return std::nullopt;
-  }
-
-  static void add_to(std::string& list, const std::string& what) {
-    list += (list.empty() ? "" : "; ") + what;
-  }
-  const HostFs& host_;
-  HostWriter& writer_;
-  ContainerRuntime& running_;
-  FoundRuntime out_;
-};
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -145,7 +96,44 @@ std::string FoundRuntime::text() const {
 
 Result<FoundRuntime> found_runtime(const HostFs& host, HostWriter& writer, ContainerRuntime& running,
                                    RuntimePlace place, const std::optional<std::string>& said) {
-  return RuntimeSearch(host, writer, running, std::move(place)).look(said);
+  FoundRuntime out;
+  out.notes = std::move(place.notes);
+  out.place = std::move(place);
+  out.version_of = version_by(writer);
+  if (out.place.kind == RuntimeKind::crio) {
+    find_crio(host, out);
+    return out;
+  }
+
+  const auto state = running.state();
+  const auto by_itself =
+      state ? ContainerdRelease::parse(state->version) : Result<ContainerdRelease>(fail(state.error()));
+  const auto by_program = ask_its_program(host, writer, by_itself, out);
+  if (said) {
+    auto release = ContainerdRelease::parse(*said);
+    if (!release) {
+      Error error = std::move(release).error();
+      error.code = Errc::usage;
+      return fail(std::move(error));
+    }
+    out.release = *release;
+    out.release_by = "--containerd-version";
+  } else if (by_program) {
+    out.release = *by_program;
+  } else if (by_itself) {
+    out.release = *by_itself;
+    out.release_by = "the running containerd itself";
+  } else {
+    std::string why = out.no_program;
+    add_to(why, by_itself.error().message);
+    return fail(Errc::failed, "containerd was not found, or does not report its version: " + why,
+                "install or start containerd, or name its version: --containerd-version 1.7.24");
+  }
+  if (by_itself && *by_itself != out.release) {
+    out.notes.push_back(fmt::format("containerd {} runs, and {} starts with its next restart (by {})",
+                                    by_itself->text(), out.release.text(), out.release_by));
+  }
+  return out;
 }
 
 Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime,
@@ -155,7 +143,7 @@ Result<RuntimePlan> plan_runtime(const HostFs& host, const FoundRuntime& runtime
   auto plan = place.kind == RuntimeKind::crio ? plan_crio(place.configuration, files, handlers)
               : place.kind == RuntimeKind::k0s
                   ? plan_k0s(runtime.release, place.configuration, files, handlers)
-                  : plan_containerd(setup_of(runtime), files, handlers);
+                  : plan_containerd(runtime.release, place, files, handlers);
   // k0s writes containerd's file only later, so no program can check it.
   if (plan && !plan->changes.empty() && place.kind == RuntimeKind::k0s) {
     plan->notes.push_back(
@@ -174,7 +162,7 @@ Result<std::vector<ConfiguredRuntime>> configured_runtimes(const HostFs& host, c
   const ConfigFiles files(host);
   if (runtime.place.kind == RuntimeKind::crio) return configured_in_crio(runtime.place.configuration, files);
   if (runtime.place.kind == RuntimeKind::k0s) return configured_in_k0s(runtime.place.configuration, files);
-  return configured_in_containerd(setup_of(runtime), files);
+  return configured_in_containerd(runtime.release, runtime.place, files);
 }
 
 std::function<Result<std::optional<std::string>>()> config_dump_check(

@@ -86,14 +86,6 @@ Result<std::vector<LockedFolder>> lock_leaving(const HostFs& host, KataChange& c
   return out;
 }
 
-RestartCheck restart_check_of(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
-  return {.host = context.host,
-          .writer = &writer,
-          .runtime = &change.runtime,
-          .plan = &change.plan,
-          .accept_edited_files = context.accept_edited_files};
-}
-
 /// Rolls written Kata files back, unless a runtime may still lead to them.
 Error put_kata_files_back(HostFs& host, const std::vector<FileChange>& files, Error why) {
   if (host.exists(kRuntimeRecord)) return why;
@@ -154,11 +146,9 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
   return fail(*runtime.no_control);
 }
 
-Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change) {
+Result<> may_apply_kata(const ChangeContext& context, HostWriter& /*writer*/, const KataChange& change) {
   ChangeContext asked = context;
-  asked.restart_check = [check = restart_check_of(context, writer, change)](bool restarts) {
-    return foresee_restart(check, restarts);
-  };
+  asked.restart_check = [&](bool restarts) { return foresee_restart(context, change, restarts); };
   return may_apply_change(asked, change_of(change));
 }
 
@@ -178,16 +168,15 @@ Result<bool> apply_kata(const ChangeContext& context, HostWriter& writer, KataCh
   // Locks and checks come before any write, because the plan may be old.
   const auto folders = lock_leaving(*context.host, change, artifacts_dirs);
   if (!folders) return fail(folders.error());
-  const RestartCheck check = restart_check_of(context, writer, change);
   ChangeContext whole = context;
   std::optional<std::string> untried;
   whole.restart_check = [&](bool restarts) -> Result<> {
-    auto tried = check_restart(check, restarts);
+    auto tried = check_restart(context, writer, change, restarts);
     if (!tried) return fail(std::move(tried).error());
     untried = std::move(*tried);
     return {};
   };
-  whole.own_words = [&check] { return containerds_own_words(check); };
+  whole.own_words = [&] { return containerds_own_words(context, writer, change); };
   if (auto r = may_apply_change(whole, change_of(change)); !r) return fail(std::move(r).error());
   // Kata's own files come first: a known handler must work. Files of leaving classes go last.
   std::vector<FileChange> first;

@@ -25,7 +25,7 @@ std::string class_of(const std::filesystem::path& configuration) {
 
 /// The class that a file below /etc/ferry/kata belongs to.
 std::string class_of_file(const std::filesystem::path& path) {
-  const auto inside = path.lexically_relative(kata_configuration_folder("x").parent_path());
+  const auto inside = path.lexically_relative(kKataConfigurations);
   return inside.empty() ? "" : inside.begin()->string();
 }
 

@@ -3,7 +3,10 @@
 // 4.1.0 without which a GPU does not reach a pod.
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 
+#include "common/text/text.h"
+#include "hostfs/check_reading.h"
 #include "kata-manager/artifacts/artifacts.h"
 #include "kata-manager/classes/runtime_class.h"
 #include "kata-manager/configuration/kata_parts.h"
@@ -18,16 +21,6 @@ constexpr const char* kKernelParams = "kernel_params";
 
 // Seconds. A start takes long: the guest maps the GPU's memory and loads its driver first.
 constexpr std::int64_t kStartSeconds = 1200;
-
-std::vector<std::string_view> words_of(std::string_view text, std::string_view separators) {
-  std::vector<std::string_view> out;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find_first_of(separators, begin), text.size());
-    if (end > begin) out.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return out;
-}
 
 void set(TomlTable& table, const std::string& key, const auto& value) {
   table[key].value = value;
@@ -52,12 +45,12 @@ std::optional<std::filesystem::path> file_of(const KataBase& base, const std::fi
   return base.folder / found.front();
 }
 
-void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {
-  std::string parameters = was.text(kKernelParams);
+void set_kernel_parameters(const KataClass& kata, const TomlTable& was, TomlTable& out) {
+  std::string parameters = text_at(was, {kKernelParams});
   const auto add = [&](const std::string& word) { parameters += (parameters.empty() ? "" : " ") + word; };
   for (const std::string& option : missing_pci_options(parameters)) add("pci=" + option);
   constexpr std::string_view kReady = "nvrc.smi.srs=";
-  const auto words = words_of(parameters, " \t");
+  const auto words = words_of(parameters);
   const bool says_ready =
       std::ranges::any_of(words, [&](std::string_view word) { return word.starts_with(kReady); });
   // A GPU in confidential mode does no work until its ready state is set; nvrc.smi.srs=1 makes NVRC set it.
@@ -65,11 +58,11 @@ void set_kernel_parameters(const KataClass& kata, const HypervisorSettings& was,
   set(out, kKernelParams, parameters);
 }
 
-void set_annotations(const KataClass& kata, const HypervisorSettings& was, TomlTable& out) {
+void set_annotations(const KataClass& kata, const TomlTable& was, TomlTable& out) {
   constexpr const char* kKey = "enable_annotations";
   if (kata.annotations.empty()) return;
   TomlArray allowed;
-  if (const TomlValue* list = was.find(kKey); list != nullptr && list->array() != nullptr)
+  if (const TomlValue* list = find(was, {kKey}); list != nullptr && list->array() != nullptr)
     allowed = *list->array();
   for (const std::string& name : kata.annotations) {
     TomlValue value;
@@ -83,9 +76,8 @@ void set_annotations(const KataClass& kata, const HypervisorSettings& was, TomlT
 void set_at_least(TomlTable& out, const TomlTable& before, std::initializer_list<std::string_view> tables,
                   const std::string& key, std::int64_t least) {
   const TomlTable* was = find_table(before, tables);
-  const TomlValue* value = was == nullptr ? nullptr : find(*was, {key});
-  const std::int64_t* number = value == nullptr ? nullptr : value->integer();
-  set(table_at(out, tables), key, std::max(number == nullptr ? 0 : *number, least));
+  const auto number = was == nullptr ? std::nullopt : integer_at(*was, {key});
+  set(table_at(out, tables), key, std::max(number.value_or(0), least));
 }
 
 void set_timeouts(ShimRuntime runtime, const TomlTable& before, TomlTable& out) {
@@ -133,25 +125,23 @@ ShimRuntime runtime_of(const KataShim& shim, const TomlTable& configuration) {
   return runtime_of_configuration(configuration).value_or(ShimRuntime::go);
 }
 
-bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources,
-                    const HypervisorSettings& said) {
-  const std::string hot = said.text(kHotPlug);
+bool keeps_hot_plug(const KataShim& shim, const std::filesystem::path& pod_resources, const TomlTable& said) {
+  const std::string hot = text_at(said, {kHotPlug});
   return !pod_resources.empty() && !shim.asks_kubelet() && !hot.empty() && hot != kNoPort;
 }
 
 std::vector<std::string> missing_pci_options(std::string_view parameters) {
-  std::vector<std::string_view> given;
+  std::vector<std::string> given;
   constexpr std::string_view kPci = "pci=";
-  for (const std::string_view word : words_of(parameters, " \t")) {
+  for (const std::string_view word : words_of(parameters)) {
     if (!word.starts_with(kPci)) continue;
-    const auto options = words_of(word.substr(kPci.size()), ",");
-    given.insert(given.end(), options.begin(), options.end());
+    std::ranges::move(words_between(word.substr(kPci.size()), ','), std::back_inserter(given));
   }
   std::vector<std::string> out;
   for (const std::string_view needed : {"realloc", "nocrs", "assign-busses"}) {
     // `realloc=off` counts as given: an administrator chose it.
     const bool there = std::ranges::any_of(
-        given, [&](std::string_view option) { return option.substr(0, option.find('=')) == needed; });
+        given, [&](const std::string& option) { return option.substr(0, option.find('=')) == needed; });
     if (!there) out.emplace_back(needed);
   }
   return out;
@@ -160,26 +150,26 @@ std::vector<std::string> missing_pci_options(std::string_view parameters) {
 TomlTable ready_settings(const KataClass& kata, const KataBase& base, const KataDevices& devices,
                          const std::filesystem::path& pod_resources, const TomlTable& before,
                          const std::string& hypervisor) {
-  const HypervisorSettings was(before, hypervisor);
+  const TomlTable& was = settings_of(before, hypervisor);
   TomlTable out;
   TomlTable& settings = table_at(out, {kHypervisor, hypervisor});
   // A shipped configuration has the paths of its build host. A path without a file in the artifact stays as
   // it is.
   for (const char* key : {"kernel", "image", "initrd", "firmware", "firmware_volume"})
-    if (const auto file = file_of(base, was.text(key))) set(settings, key, file->string());
+    if (const auto file = file_of(base, text_at(was, {key}))) set(settings, key, file->string());
 
   TomlTable with_class = before;
   merge_over(with_class, kata.configuration);
-  const bool plugs_hot = keeps_hot_plug(base.shim, pod_resources, HypervisorSettings(with_class, hypervisor));
-  const std::string cold = was.text(kColdPlug);
+  const bool plugs_hot = keeps_hot_plug(base.shim, pod_resources, settings_of(with_class, hypervisor));
+  const std::string cold = text_at(was, {kColdPlug});
   if (!plugs_hot && (cold.empty() || cold == kNoPort)) set(settings, kColdPlug, std::string("root-port"));
-  if (!plugs_hot && !was.text(kHotPlug).empty()) set(settings, kHotPlug, std::string(kNoPort));
+  if (!plugs_hot && !text_at(was, {kHotPlug}).empty()) set(settings, kHotPlug, std::string(kNoPort));
   // Kata makes one port for each device when a VM starts, and at least the configured number. Confidential
   // classes keep the artifact's number of ports.
   if (!is_confidential(kata.kind)) {
     const std::string key = cold == "switch-port" ? "pcie_switch_port" : "pcie_root_port";
     const std::int64_t needed = std::min<std::int64_t>(devices.ports(), kMostPorts);
-    set(settings, key, std::max(was.number(key).value_or(0), needed));
+    set(settings, key, std::max(integer_at(was, {key}).value_or(0), needed));
   }
 
   if (hypervisor == kQemu) set_kernel_parameters(kata, was, settings);
@@ -189,7 +179,7 @@ TomlTable ready_settings(const KataClass& kata, const KataBase& base, const Kata
     if (kata.kind == KataKind::snp) set(settings, "sev_snp_guest", true);
     set(settings, "shared_fs", std::string("none"));
   }
-  if (!was.number("default_memory"))
+  if (!integer_at(was, {"default_memory"}))
     set(settings, "default_memory", static_cast<std::int64_t>(kGuestMemoryMib));
 
   TomlTable& runtime = table_at(out, {"runtime"});

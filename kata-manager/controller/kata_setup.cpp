@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <map>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,10 +16,6 @@ namespace ferry::kata {
 namespace {
 
 constexpr const char* kConfiguration = "configuration.toml";
-
-std::filesystem::path all_folders() {
-  return kata_configuration_folder("x").parent_path();
-}
 
 /// A path by the artifact's link, in the version's folder. The link may be missing, or lead elsewhere by now.
 std::filesystem::path in_version(const Artifact& artifact, const std::filesystem::path& path) {
@@ -96,11 +93,11 @@ class SettingUp {
     const auto folder = setup.configuration.parent_path().relative_path() / "config.d";
     const auto names = host_.list(folder);
     if (!names && !is_gone(names.error())) return fail(names.error());
-    std::vector<KataDropInFile> drop_ins;
+    std::map<std::string, std::string> drop_ins;
     for (const std::string& name : names.value_or(std::vector<std::string>{})) {
       auto text = host_.read_file(folder / name);
       if (!text) return fail(std::move(text).error());
-      drop_ins.push_back({.name = name, .text = std::move(*text)});
+      drop_ins.emplace(name, std::move(*text));
     }
 
     KataBase base{.file = setup.configuration,
@@ -109,11 +106,7 @@ class SettingUp {
                   // `artifact.folder` is a link, which a later fetch moves to another version.
                   .folder = artifact.version,
                   .files = {},
-                  .bounds = ArtifactBounds{.version = artifact.version,
-                                           .link = artifact.folder,
-                                           .artifacts_dir = file_.artifacts_dir,
-                                           .shim = setup.shim},
-                  .is_pulled = !kata.artifacts.folder(),
+                  .artifacts_dir = file_.artifacts_dir,
                   .shim = shim};
     for (const ArtifactFile& file : artifact.files) base.files.push_back(file.path);
     auto drop_in = kata_drop_in(kata, base, devices_, file_.pod_resources);
@@ -182,7 +175,7 @@ Result<KataSetup> set_up(const HostFs& host, const ClassFile& file, const KataDe
 }
 
 Result<std::vector<std::string>> classes_here(const HostFs& host) {
-  const auto entries = host.entries(all_folders().relative_path());
+  const auto entries = host.entries(std::filesystem::path(kKataConfigurations).relative_path());
   if (!entries && is_gone(entries.error())) return std::vector<std::string>();
   if (!entries) return fail(entries.error());
   std::vector<std::string> out;
@@ -216,7 +209,7 @@ Result<> write_kata_files(HostFs& host, const std::vector<FileChange>& files) {
     if (auto r = make(host, change); !r) return r;
     if (change.after) continue;
     // A folder with an administrator's own drop-in stays.
-    const auto above = all_folders().parent_path().parent_path();
+    const auto above = std::filesystem::path(kKataConfigurations).parent_path().parent_path();
     for (auto folder = change.path.parent_path(); folder != above; folder = folder.parent_path())
       if (!host.remove_empty_folder(folder.relative_path())) break;
   }

@@ -12,7 +12,8 @@
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "hostfs/host_writer.h"
-#include "kata-manager/controller/found_runtime.h"
+#include "kata-manager/controller/kata_install.h"
+#include "kata-manager/controller/runtime_change.h"
 #include "kata-manager/runtimes/containerd_config.h"
 
 namespace ferry::kata {
@@ -25,7 +26,8 @@ namespace ferry::kata {
 // seconds. ABI: containerd's `required_plugins`.
 //
 // The live daemon is not touched: root, state and sockets are in Ferry's folder, servers on TCP keep their
-// address and get a port of the kernel's choice, and every plugin with state elsewhere is off.
+// address and get a port of the kernel's choice, and a plugin with state elsewhere is off, or has it in
+// that folder.
 
 /// A path below the host's root, also for the program. Removed after each trial.
 inline constexpr const char* kTrialFolder = "var/lib/ferry-hostd/kata/trial";
@@ -50,25 +52,18 @@ Result<std::optional<TrialFault>> why_no_cri(HostFs& host, HostWriter& writer,
                                              const std::filesystem::path& folder = kTrialFolder,
                                              std::chrono::milliseconds serves = kTrialServes);
 
-struct RestartCheck {
-  HostFs* host = nullptr;
-  HostWriter* writer = nullptr;
-  const FoundRuntime* runtime = nullptr;
-  const RuntimePlan* plan = nullptr;
-  bool accept_edited_files =
-      false;  ///< without a program to ask: restart although files are newer than the daemon
-};
-
 /// Starts the host's containerd apart (why_no_cri()) on the planned files. If that is impossible and
 /// `restarts`, the files must be older than the daemon's start. Returns why containerd was not tried; absent:
 /// it was, or the runtime is another one. Errors: Errc::refused with file, line and containerd's words.
-Result<std::optional<std::string>> check_restart(const RestartCheck& check, bool restarts);
+Result<std::optional<std::string>> check_restart(const ChangeContext& context, HostWriter& writer,
+                                                 const KataChange& change, bool restarts);
 
 /// Does only the check of the files' age, for a plan; starts nothing. Passes if there is a program to ask.
-Result<> foresee_restart(const RestartCheck& check, bool restarts);
+Result<> foresee_restart(const ChangeContext& context, const KataChange& change, bool restarts);
 
 /// Why containerd does not run with the planned files, in its own words; absent: it cannot be asked, or CRI
 /// serves.
-std::optional<std::string> containerds_own_words(const RestartCheck& check);
+std::optional<std::string> containerds_own_words(const ChangeContext& context, HostWriter& writer,
+                                                 const KataChange& change);
 
 }  // namespace ferry::kata

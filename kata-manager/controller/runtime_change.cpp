@@ -24,25 +24,20 @@ class Changing {
       : context_(context), change_(change), leaving_(change.leaving) {}
 
   Result<RuntimeOutcome> apply_change() {
-    auto unverified = read_runtime_record(*context_.host);
-    if (!unverified) return fail(std::move(unverified).error());
-    undo_ = std::move(*unverified);
-    interrupted_ = context_.host->exists(kRuntimeRecord);
-    if (auto r = look_before(); !r) return fail(std::move(r).error());
+    const auto needed = is_needed();
+    if (!needed) return fail(needed.error());
+    if (!*needed) {
+      // If the daemon reports its runtimes, it has read the earlier changes, too.
+      if (running_ && state_.reports_handlers())
+        if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
+      return outcome_;
+    }
     // Changes that the daemon has read and works with are no longer rolled back.
     if (running_ && !interrupted_) {
       const auto read = has_been_read(*context_.host, state_);
       if (!read) return fail(read.error());
       if (*read) undo_.clear();
     }
-    if (auto r = check_unused(); !r) return fail(std::move(r).error());
-    if (change_.files.empty() && !interrupted_ && matches_plan()) {
-      // If the daemon reports its runtimes, it has read the earlier changes, too.
-      if (running_ && state_.reports_handlers())
-        if (auto r = forget_runtime_record(*context_.host); !r) return fail(std::move(r).error());
-      return outcome_;
-    }
-    if (auto r = may_change(); !r) return fail(std::move(r).error());
     if (auto r = write(); !r) return put_back(std::move(r).error(), false);
     if (auto r = ask_its_program(); !r) return put_back(std::move(r).error(), false);
     // A killed run may be why the daemon does not run.
@@ -71,21 +66,29 @@ class Changing {
   }
 
   Result<> may_apply_change() {
-    if (auto unverified = read_runtime_record(*context_.host); !unverified)
-      return fail(std::move(unverified).error());
-    interrupted_ = context_.host->exists(kRuntimeRecord);
-    if (auto r = look_before(); !r) return r;
-    if (auto r = check_unused(); !r) return r;
-    if (change_.files.empty() && !interrupted_ && matches_plan()) return {};
-    if (auto r = may_change(); !r) return r;
+    const auto needed = is_needed();
+    if (!needed) return fail(needed.error());
     // A killed run may be why the daemon is down, and its roll back may be the cure.
-    if (!context_.restart_check || (!running_ && interrupted_)) return {};
+    if (!*needed || !context_.restart_check || (!running_ && interrupted_)) return {};
     return context_.restart_check(running_ && context_.control != nullptr);
   }
 
  private:
   void say(const std::string& what) const {
     if (context_.log) context_.log(what);
+  }
+
+  /// False: all is as planned. Errors: those of apply_change() without a write.
+  Result<bool> is_needed() {
+    auto unverified = read_runtime_record(*context_.host);
+    if (!unverified) return fail(std::move(unverified).error());
+    undo_ = std::move(*unverified);
+    interrupted_ = context_.host->exists(kRuntimeRecord);
+    if (auto r = look_before(); !r) return fail(std::move(r).error());
+    if (auto r = check_unused(); !r) return fail(std::move(r).error());
+    if (change_.files.empty() && !interrupted_ && matches_plan()) return false;
+    if (auto r = may_change(); !r) return fail(std::move(r).error());
+    return true;
   }
 
   // A daemon that does not run knows no runtimes, and its pods are not checked.

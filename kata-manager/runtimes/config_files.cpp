@@ -79,7 +79,8 @@ Result<> check_is_no_link(const HostFs& host, const std::filesystem::path& path)
   if (!target) return {};
   return fail(Errc::refused,
               path.string() + " is a link to " + *target + ", and whoever made it writes that file",
-              "name the file itself: `runtime: {config: ...}` in the class file");
+              "if it is the container runtime's main file, name its target in the class file, `runtime: "
+              "{config: ...}`; else put a copy of the target in place of the link");
 }
 
 Result<> make(HostFs& host, const FileChange& change) {

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace ferry::kata {
 namespace {
@@ -51,10 +53,10 @@ TomlTable plugins_of(const ContainerdFile& file) {
   return out;
 }
 
-std::optional<Error> too_high(const ContainerdRelease& release, std::int64_t version) {
-  if (version <= release.highest_version() || !release.checks_version()) return std::nullopt;
-  return refused(fmt::format("version {} is above what containerd {} knows, {}", version, release.text(),
-                             release.highest_version()));
+std::optional<Error> too_high(const ContainerdRelease& release, const ContainerdFile& file) {
+  if (file.version() <= release.highest_version() || !release.checks_version()) return std::nullopt;
+  return refused(fmt::format("{}: version {} is above what containerd {} knows, {}", file.path.string(),
+                             file.version(), release.text(), release.highest_version()));
 }
 
 /// Renames the dot-less section of version 1 to its full name.
@@ -70,13 +72,13 @@ TomlTable with_full_names(const TomlTable& plugins) {
 
 // Before 2.0 a later file replaces a whole section, and versions 1 and 2 name their sections differently.
 std::optional<Error> merge_by_section(const ContainerdRelease& release, ContainerdOutcome& out) {
-  std::int64_t version = 0;
+  const ContainerdFile* numbered = &out.files.front();  // the last one with a version
   for (const ContainerdFile& file : out.files) {
-    if (file.version() != 0) version = file.version();
+    if (file.version() != 0) numbered = &file;
     for (auto& [id, section] : plugins_of(file)) out.plugins.insert_or_assign(id, section);
   }
-  if (auto problem = too_high(release, version)) return problem;
-  if (version >= 2) return std::nullopt;
+  if (auto problem = too_high(release, *numbered)) return problem;
+  if (numbered->version() >= 2) return std::nullopt;
   out.plugins.erase(kCriOfVersion2);
   out.plugins = with_full_names(out.plugins);
   return std::nullopt;
@@ -110,7 +112,7 @@ void fill_in(TomlTable& into, const TomlTable& from) {
 }
 
 /// Moves CRI's section of version 2 into those of version 3. Of the images' keys only `registry` moves, which
-/// CriRefusal reads. containerd moves more, but no edit of Ferry meets those keys.
+/// cri_refusal() reads. containerd moves more, but no edit of Ferry meets those keys.
 TomlTable migrated_to_version_3(TomlTable plugins) {
   auto node = plugins.extract(kCriOfVersion2);
   if (node.empty()) return plugins;
@@ -124,10 +126,10 @@ TomlTable migrated_to_version_3(TomlTable plugins) {
 // 2.0 to 2.2 merge the files first, then migrate the sum once, by the last version. A file of version 1
 // counts as one without a version: it is migrated to the version so far.
 std::optional<Error> merge_then_migrate(const ContainerdRelease& release, ContainerdOutcome& out) {
-  std::int64_t version = 0;
+  const ContainerdFile* numbered = &out.files.front();  // the last one with a version above 1
   bool unnumbered_behind = false;
   for (const ContainerdFile& file : out.files) {
-    if (file.version() >= 2) version = file.version();
+    if (file.version() >= 2) numbered = &file;
     unnumbered_behind |= &file != out.files.data() && file.version() < 2;
     if (auto problem = names_cri_twice(file)) return problem;
     merge_over(out.plugins, plugins_by_full_names(file));
@@ -136,8 +138,8 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
     return refused(fmt::format("{}: version {} and a drop-in without one: containerd {} crashes",
                                out.files.front().path.string(), out.files.front().version(), release.text()));
   }
-  if (auto problem = too_high(release, version)) return problem;
-  if (version == 2) out.plugins = migrated_to_version_3(std::move(out.plugins));
+  if (auto problem = too_high(release, *numbered)) return problem;
+  if (numbered->version() == 2) out.plugins = migrated_to_version_3(std::move(out.plugins));
   return std::nullopt;
 }
 
@@ -145,8 +147,7 @@ std::optional<Error> merge_then_migrate(const ContainerdRelease& release, Contai
 std::optional<Error> migrate_then_merge(const ContainerdRelease& release, ContainerdOutcome& out) {
   const std::int64_t root = out.files.front().version();
   for (const ContainerdFile& file : out.files) {
-    if (auto problem = too_high(release, file.version()))
-      return std::move(*problem).during(file.path.string());
+    if (auto problem = too_high(release, file)) return problem;
     if (release.refuses_higher_drop_ins() && root > 0 && file.version() > root) {
       return refused(fmt::format("{}: version {} is above the main file's, {}: containerd {} does not start",
                                  file.path.string(), file.version(), root, release.text()),
@@ -158,111 +159,103 @@ std::optional<Error> migrate_then_merge(const ContainerdRelease& release, Contai
   return std::nullopt;
 }
 
-/// Finds the reason why CRI does not load, with its files and lines.
-class CriRefusal {
- public:
-  CriRefusal(const ContainerdRelease& release, const ConfigFiles& files, const ContainerdOutcome& out)
-      : release_(release), files_(files), out_(out) {}
+/// places_of() for keys in CRI's sections.
+std::vector<std::string> places_in_cri(const ConfigFiles& files, const ContainerdOutcome& out,
+                                       const TomlPath& keys) {
+  std::vector<std::string> places;
+  for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime, kCriImages}) {
+    TomlPath whole = {"plugins", section};
+    whole.insert(whole.end(), keys.begin(), keys.end());
+    std::ranges::move(places_of(files, out, whole), std::back_inserter(places));
+  }
+  return places;
+}
 
-  /// Absent: CRI loads.
-  std::optional<Error> reason() const {
-    for (const ContainerdFile& file : out_.files) {
-      for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
-        if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
-        return refuse_at(places_of({"disabled_plugins"}, id), "disabled_plugins has " + id,
-                         fmt::format("take {} out of that list", id));
-      }
-    }
+Error does_not_load(const std::vector<std::string>& places, const std::string& what, std::string hint) {
+  return refused(
+      fmt::format("CRI does not load: {}{}{}", fmt::join(places, ", "), places.empty() ? "" : ": ", what),
+      std::move(hint));
+}
 
-    const TomlTable& section = *out_.plugins.at(out_.runtime_section).table();
-    const std::string runtime = text_at(section, {"containerd", "default_runtime_name"});
-    if (!out_.runtimes().contains(runtime)) {
-      std::string places = places_in_cri({"containerd", "default_runtime_name"});
-      if (places.empty()) places = places_in_cri({"containerd", "runtimes"});
-      std::string hint =
-          fmt::format("add a table for the runtime {}, or name another in default_runtime_name", runtime);
-      if (!release_.merges_sections())
-        hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
-      return refuse_at(places, fmt::format("its default runtime is not among its runtimes: {}", runtime),
-                       std::move(hint));
+/// The reason why CRI does not load, with its files and lines; absent: it loads.
+std::optional<Error> cri_refusal(const ContainerdRelease& release, const ConfigFiles& files,
+                                 const ContainerdOutcome& out) {
+  for (const ContainerdFile& file : out.files) {
+    for (const std::string& id : texts_at(file.root, {"disabled_plugins"})) {
+      if (id != kCriOfVersion1 && id != kCriOfVersion2 && id != kCriRuntime && id != kCriImages) continue;
+      return does_not_load(places_of(files, out, {"disabled_plugins"}, id), "disabled_plugins has " + id,
+                           fmt::format("take {} out of that list", id));
     }
-
-    const std::string images = release_.merges_sections() ? kCriImages : out_.runtime_section;
-    const TomlTable* mirrors = find_table(out_.plugins, {images, "registry", "mirrors"});
-    if (mirrors != nullptr && !mirrors->empty() &&
-        !text_at(out_.plugins, {images, "registry", "config_path"}).empty()) {
-      return refuse({"registry", "mirrors"}, "registry.mirrors and registry.config_path are both given",
-                    "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
-    }
-
-    constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
-    if (!release_.merges_sections() && is_true_at(section, {"systemd_cgroup"}) &&
-        text_at(out_.runtimes(), {runtime, "runtime_type"}) != kOldRuntime) {
-      return refuse(
-          {"systemd_cgroup"}, fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
-          fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", runtime));
-    }
-    return std::nullopt;
   }
 
- private:
-  using Keys = std::vector<std::string>;
-
-  static void add_to(std::string& places, const std::string& place) {
-    places += (places.empty() ? "" : ", ") + place;
+  const TomlTable& section = *out.plugins.at(out.runtime_section).table();
+  const std::string runtime = text_at(section, {"containerd", "default_runtime_name"});
+  if (!out.runtimes().contains(runtime)) {
+    auto places = places_in_cri(files, out, {"containerd", "default_runtime_name"});
+    if (places.empty()) places = places_in_cri(files, out, {"containerd", "runtimes"});
+    std::string hint =
+        fmt::format("add a table for the runtime {}, or name another in default_runtime_name", runtime);
+    if (!release.merges_sections())
+      hint += "; before containerd 2 a table of runtimes leaves the built-in runc out";
+    return does_not_load(places, fmt::format("its default runtime is not among its runtimes: {}", runtime),
+                         std::move(hint));
   }
 
-  /// "FILE:LINE" of each file that has these keys, from its root.
-  std::string places_of(const Keys& keys, const std::string& element = {}) const {
-    std::string places;
-    for (const ContainerdFile& file : out_.files) {
-      const auto text = files_.read(file.path);
-      const auto line = text ? line_of(*text, keys) : std::nullopt;
-      if (!line) continue;
-      if (!element.empty()) {
-        const auto elements = texts_at(file.root, {keys.front()});
-        if (std::ranges::find(elements, element) == elements.end()) continue;
-      }
-      add_to(places, fmt::format("{}:{}", file.path.string(), *line));
-    }
-    return places;
+  const std::string images = release.merges_sections() ? kCriImages : out.runtime_section;
+  const TomlTable* mirrors = find_table(out.plugins, {images, "registry", "mirrors"});
+  if (mirrors != nullptr && !mirrors->empty() &&
+      !text_at(out.plugins, {images, "registry", "config_path"}).empty()) {
+    return does_not_load(places_in_cri(files, out, {"registry", "mirrors"}),
+                         "registry.mirrors and registry.config_path are both given",
+                         "leave one of them: a hosts.toml in the folder of config_path names a mirror, too");
   }
 
-  /// places_of() for keys in CRI's sections.
-  std::string places_in_cri(const Keys& keys) const {
-    std::string places;
-    for (const char* section : {kCriOfVersion1, kCriOfVersion2, kCriRuntime, kCriImages}) {
-      Keys whole = {"plugins", section};
-      whole.insert(whole.end(), keys.begin(), keys.end());
-      if (const std::string found = places_of(whole); !found.empty()) add_to(places, found);
-    }
-    return places;
+  constexpr const char* kOldRuntime = "io.containerd.runtime.v1.linux";
+  if (!release.merges_sections() && is_true_at(section, {"systemd_cgroup"}) &&
+      text_at(out.runtimes(), {runtime, "runtime_type"}) != kOldRuntime) {
+    return does_not_load(
+        places_in_cri(files, out, {"systemd_cgroup"}),
+        fmt::format("systemd_cgroup is for the runtime {} alone", kOldRuntime),
+        fmt::format("take it out, and say SystemdCgroup = true in the options of the runtime {}", runtime));
   }
-
-  static Error refuse_at(const std::string& places, const std::string& what, std::string hint) {
-    return refused(fmt::format("CRI does not load: {}{}{}", places, places.empty() ? "" : ": ", what),
-                   std::move(hint));
-  }
-  Error refuse(const Keys& keys, const std::string& what, std::string hint) const {
-    return refuse_at(places_in_cri(keys), what, std::move(hint));
-  }
-
-  const ContainerdRelease& release_;
-  const ConfigFiles& files_;
-  const ContainerdOutcome& out_;
-};
+  return std::nullopt;
+}
 
 }  // namespace
 
-std::int64_t ContainerdFile::version() const {
-  const TomlValue* value = find(root, {"version"});
-  return value == nullptr || value->integer() == nullptr ? 0 : *value->integer();
+std::vector<std::string> places_of(const ConfigFiles& files, const ContainerdOutcome& out,
+                                   const TomlPath& keys, const std::string& element) {
+  std::vector<std::string> places;
+  for (const ContainerdFile& file : out.files) {
+    const auto text = files.read(file.path);
+    const auto line = text ? line_of(*text, keys) : std::nullopt;
+    if (!line) continue;
+    if (!element.empty()) {
+      const auto elements = texts_at(file.root, {keys.front()});
+      if (std::ranges::find(elements, element) == elements.end()) continue;
+    }
+    places.push_back(fmt::format("{}:{}", file.path.string(), *line));
+  }
+  return places;
 }
 
-FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
-                                const std::filesystem::path& main) {
-  FilesRead out;
+std::int64_t ContainerdFile::version() const {
+  return integer_at(root, {"version"}).value_or(0);
+}
+
+std::int64_t last_version(std::span<const ContainerdFile> files) {
+  std::int64_t version = 0;
+  for (const ContainerdFile& file : files)
+    if (file.version() != 0) version = file.version();
+  return version;
+}
+
+ContainerdOutcome read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                        const std::filesystem::path& main) {
+  ContainerdOutcome out;
+  out.runtime_section = release.merges_sections() ? kCriRuntime : kCriOfVersion2;
   std::set<std::filesystem::path> seen;
+  std::map<std::filesystem::path, std::string> imported_at;
   std::deque<std::filesystem::path> waiting = {main.lexically_normal()};
   while (!waiting.empty()) {
     const std::filesystem::path path = std::move(waiting.front());
@@ -270,7 +263,10 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
     if (!seen.insert(path).second) continue;
     auto file = read_one(release, files, path);
     if (!file) {
-      out.problem = std::move(file).error();
+      out.no_start = std::move(file).error();
+      const auto place = imported_at.find(path);
+      if (place != imported_at.end() && out.no_start->code != make_error_code(Errc::invalid_config))
+        out.no_start = std::move(*out.no_start).during(place->second + ": imports");
       return out;
     }
     for (const std::filesystem::path named : texts_at(file->root, {"imports"})) {
@@ -278,12 +274,14 @@ FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFi
       const auto base = starred && !release.globs_beside_the_file() ? "/" : path.parent_path();
       const auto whole = (base / named).lexically_normal();
       if (!starred) {
+        const auto line = line_of(files.read(path).value_or(""), {"imports"});
+        imported_at.try_emplace(whole, fmt::format("{}:{}", path.string(), line.value_or(1)));
         waiting.push_back(whole);
         continue;
       }
       auto found = files.glob(whole);
       if (!found) {
-        out.problem = std::move(found).error();
+        out.no_start = std::move(found).error();
         return out;
       }
       std::ranges::move(*found, std::back_inserter(waiting));
@@ -314,11 +312,7 @@ const TomlTable& ContainerdOutcome::runtimes() const {
 
 ContainerdOutcome predict_containerd(const ContainerdRelease& release, const ConfigFiles& files,
                                      const std::filesystem::path& main) {
-  ContainerdOutcome out;
-  out.runtime_section = release.merges_sections() ? kCriRuntime : kCriOfVersion2;
-  FilesRead read = read_containerd_files(release, files, main);
-  out.files = std::move(read.files);
-  out.no_start = std::move(read.problem);
+  ContainerdOutcome out = read_containerd_files(release, files, main);
   if (!out.no_start) {
     out.no_start = !release.merges_sections()     ? merge_by_section(release, out)
                    : release.migrates_each_file() ? migrate_then_merge(release, out)
@@ -341,7 +335,7 @@ ContainerdOutcome predict_containerd(const ContainerdRelease& release, const Con
   merge_over(all, out.plugins);
   out.plugins = std::move(all);
 
-  out.no_cri = CriRefusal(release, files, out).reason();
+  out.no_cri = cri_refusal(release, files, out);
   return out;
 }
 

@@ -8,8 +8,10 @@
 // code, checked against eleven builds with 78 configurations (tests/fixtures/containerd).
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,14 +36,8 @@ struct ContainerdFile {
   std::int64_t version() const;
 };
 
-struct FilesRead {
-  std::vector<ContainerdFile> files;
-  std::optional<Error> problem;  ///< later files are not read
-};
-
-/// The main file and its imports, breadth first, each once. Only a pattern with `*` may match no file.
-FilesRead read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
-                                const std::filesystem::path& main);
+/// The version of the last file that has one; 0: none has.
+std::int64_t last_version(std::span<const ContainerdFile> files);
 
 /// containerd's socket if neither its command nor its files name another.
 inline constexpr const char* kContainerdSocket = "/run/containerd/containerd.sock";
@@ -64,6 +60,16 @@ struct ContainerdOutcome {
   /// CRI's runtime handlers by name.
   const TomlTable& runtimes() const;
 };
+
+/// The main file and its imports, breadth first, each once, without `plugins`. Only a pattern with `*` may
+/// match no file. After a file that is an error in `no_start` no other is read.
+ContainerdOutcome read_containerd_files(const ContainerdRelease& release, const ConfigFiles& files,
+                                        const std::filesystem::path& main);
+
+/// "FILE:LINE" of each file that has these keys, from its root, and `element` in the list there, if it is
+/// given.
+std::vector<std::string> places_of(const ConfigFiles& files, const ContainerdOutcome& out,
+                                   const TomlPath& keys, const std::string& element = {});
 
 /// `main` is the path of the main file. A missing main file is an error in `no_start`, because a daemon is
 /// given its path.

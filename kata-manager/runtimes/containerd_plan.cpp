@@ -26,12 +26,11 @@ std::optional<Error> problem_of(const ContainerdOutcome& outcome) {
 }
 
 // The files that containerd reads, and drop-ins of Ferry that are not imported now but may be again.
-std::vector<std::filesystem::path> files_with_ours(const ContainerdSetup& setup,
-                                                   const ContainerdOutcome& now) {
+std::vector<std::filesystem::path> files_with_ours(const RuntimePlace& place, const ContainerdOutcome& now) {
   std::vector<std::filesystem::path> out;
   std::ranges::transform(now.files, std::back_inserter(out), &ContainerdFile::path);
   for (const char* folder : {"conf.d", "config.toml.d", "config-v3.toml.d"}) {
-    const auto path = setup.main.parent_path() / folder / kDropIn;
+    const auto path = place.configuration.parent_path() / folder / kDropIn;
     if (std::ranges::find(out, path) == out.end()) out.push_back(path);
   }
   return out;
@@ -49,17 +48,18 @@ Result<std::optional<TomlTable>> said_in_block(const ConfigFiles& files, const s
 }
 
 // A daemon without --config treats a missing main file as an empty one.
-ContainerdOutcome predict(const ContainerdSetup& setup, const ConfigFiles& files) {
-  const auto main = files.read_if_there(setup.main);
-  if (!main) return predict_containerd(setup.release, files, setup.main);
+ContainerdOutcome predict(const ContainerdRelease& release, const RuntimePlace& place,
+                          const ConfigFiles& files) {
+  const auto main = files.read_if_there(place.configuration);
+  if (!main) return predict_containerd(release, files, place.configuration);
   std::string text = (*main).value_or("");
-  for (const auto& [name, value] : setup.placeholders) {
+  for (const auto& [name, value] : place.placeholders) {
     for (auto at = text.find(name); at != std::string::npos; at = text.find(name, at + value.size()))
       text.replace(at, name.size(), value);
   }
   ConfigFiles as_read = files;
-  as_read.suppose(setup.main, std::move(text));
-  return predict_containerd(setup.release, as_read, setup.main);
+  as_read.suppose(place.configuration, std::move(text));
+  return predict_containerd(release, as_read, place.configuration);
 }
 
 /// A key whose case differs from a known key. containerd 2 accepts it, but the prediction does not.
@@ -119,18 +119,23 @@ std::vector<UnmarkedRuntime> unmarked_runtimes(const TomlTable& root) {
 
 class Planner {
  public:
-  Planner(const ContainerdSetup& setup, const ConfigFiles& files, std::span<const RuntimeHandler> handlers)
-      : setup_(setup), files_(files), handlers_(handlers.begin(), handlers.end()), without_(files) {}
+  Planner(const ContainerdRelease& release, const RuntimePlace& place, const ConfigFiles& files,
+          std::span<const RuntimeHandler> handlers)
+      : release_(release),
+        place_(place),
+        files_(files),
+        handlers_(handlers.begin(), handlers.end()),
+        without_(files) {}
 
   Result<RuntimePlan> plan() {
-    const auto main = files_.read_if_there(setup_.main);
+    const auto main = files_.read_if_there(place_.configuration);
     if (!main) return fail(main.error());
-    if (!*main && setup_.main_is_rendered) {
-      return fail(Errc::not_found, setup_.main.string() + ": it has not been written yet",
+    if (!*main && place_.rendered) {
+      return fail(Errc::not_found, place_.configuration.string() + ": it has not been written yet",
                   "start the service that writes it");
     }
-    now_ = predict(setup_, files_);
-    if (setup_.release.merges_sections()) {
+    now_ = predict(release_, place_, files_);
+    if (release_.merges_sections()) {
       for (const ContainerdFile& file : now_.files) {
         if (const auto key = spelt_otherwise(file)) {
           return fail(
@@ -143,7 +148,7 @@ class Planner {
       }
     }
 
-    for (const auto& path : files_with_ours(setup_, now_)) {
+    for (const auto& path : files_with_ours(place_, now_)) {
       const auto block = said_in_block(files_, path);
       if (!block) return fail(block.error());
       const auto& said = *block;
@@ -159,7 +164,7 @@ class Planner {
 
     const bool removes_all = handlers_.empty();
     if (auto r = remove_unmarked(); !r) return fail(std::move(r).error());
-    before_ = predict(setup_, without_);
+    before_ = predict(release_, place_, without_);
     // The type's spelling stays as it is, so an upgrade from 1.6 causes no restart.
     for (RuntimeHandler& handler : handlers_)
       handler = configured_as_in(find_table(ours_, {handler.name}), handler);
@@ -206,7 +211,7 @@ class Planner {
   Result<> remove_tables(const std::filesystem::path& path, const std::string& text,
                          const std::vector<TomlPath>& tables) {
     if (tables.empty()) return {};
-    if (setup_.main_is_rendered && path == setup_.main) {
+    if (place_.rendered && path == place_.configuration) {
       return fail(Errc::refused,
                   fmt::format("{}: [{}] is a runtime of Ferry's, and another program writes the file anew at "
                               "each start",
@@ -224,7 +229,7 @@ class Planner {
     const auto handler = std::ranges::find(handlers_, name, &RuntimeHandler::name);
     const TomlTable* const there = find_table(now_.runtimes(), {name});
     if (handler == handlers_.end() || there == nullptr) return false;
-    const TomlTable desired = entry_of(configured_as_in(there, *handler), setup_.release);
+    const TomlTable desired = entry_of(configured_as_in(there, *handler), release_);
     return !first_difference(desired, *there, name);
   }
 
@@ -240,7 +245,7 @@ class Planner {
       } else {
         runtimes.insert_or_assign(name, copy->second);
       }
-      if (setup_.release.merges_sections()) table_at(plugins, {kCriImages, "runtime_platforms"}).erase(name);
+      if (release_.merges_sections()) table_at(plugins, {kCriImages, "runtime_platforms"}).erase(name);
     }
     return plugins;
   }
@@ -249,7 +254,7 @@ class Planner {
     const std::string cure = problem.hint.empty() ? "correct that in the file" : problem.hint;
     return {.code = Errc::refused,
             .message = fmt::format("containerd {} would not run with the configuration that is there: {}",
-                                   setup_.release.text(), problem.message),
+                                   release_.text(), problem.message),
             .hint = cure + ", then run this again; nothing was changed"};
   }
 
@@ -275,8 +280,14 @@ class Planner {
     for (const RuntimeHandler& handler : handlers_) {
       const auto there = before_.runtimes().find(handler.name);
       if (there == before_.runtimes().end() || staying_.contains(handler.name)) continue;
+      std::vector<std::string> places;
+      for (const char* id : {kCriOfVersion1, kCriOfVersion2, kCriRuntime})
+        std::ranges::move(
+            places_of(without_, before_, {"plugins", id, "containerd", "runtimes", handler.name}),
+            std::back_inserter(places));
+      if (places.empty()) places.emplace_back("containerd");
       return fail(Errc::refused,
-                  fmt::format("the configuration has a runtime {} that is not ours", handler.name),
+                  fmt::format("{} has a runtime {} that is not ours", fmt::join(places, ", "), handler.name),
                   "give Ferry's another name, or remove that one");
     }
     return {};
@@ -285,8 +296,7 @@ class Planner {
   Result<RuntimePlan> plan_installation() {
     const auto problem = problem_of(now_);
     if (problem && (ours_.empty() || problem_of(before_))) return fail(would_not_run(*problem));
-    if (auto r = check_snapshotters(handlers_, setup_.release, "containerd"); !r)
-      return fail(std::move(r).error());
+    if (auto r = check_snapshotters(handlers_, release_, "containerd"); !r) return fail(std::move(r).error());
     if (auto r = check_names(); !r) return fail(std::move(r).error());
     if (handlers_.empty() && touched_.empty()) return finish(files_, now_);
     if (auto r = check_main_lasts(); !r) return fail(std::move(r).error());
@@ -301,12 +311,12 @@ class Planner {
     for (const EditPlace& candidate : candidates()) {
       const auto text = without_.read_if_there(candidate.file);
       if (!text) return fail(text.error());
-      const bool new_main = !*text && candidate.file == setup_.main;
-      auto written = with_block(*text, body_of(candidate, handlers_, new_main, setup_.release));
+      const bool new_main = !*text && candidate.file == place_.configuration;
+      auto written = with_block(*text, body_of(candidate, handlers_, new_main, release_));
       if (!written) return fail(std::move(written).error().during(candidate.file.string()));
       ConfigFiles tried = without_;
       tried.suppose(candidate.file, std::move(*written));
-      ContainerdOutcome after = predict(setup_, tried);
+      ContainerdOutcome after = predict(release_, place_, tried);
       const auto fault = fault_of(after, base);
       if (!fault) {
         touched_.insert(candidate.file);
@@ -328,7 +338,7 @@ class Planner {
 
   /// k3s and rke2 render the main file from a built-in template, or from one beside the file.
   Error imports_no_folder() const {
-    const auto folder = setup_.main.parent_path();
+    const auto folder = place_.configuration.parent_path();
     for (const char* name : {"config-v3.toml.tmpl", "config.toml.tmpl"}) {
       if (!files_.read(folder / name)) continue;
       const std::string drop_ins = std::string(name).substr(0, std::string_view(name).find(".tmpl")) + ".d";
@@ -336,7 +346,7 @@ class Planner {
           .code = Errc::refused,
           .message = fmt::format("{}: it imports no folder of drop-ins: it is written at each start from "
                                  "{}, which has no such line",
-                                 setup_.main.string(), (folder / name).string()),
+                                 place_.configuration.string(), (folder / name).string()),
           .hint = fmt::format("begin the template with `{{{{ template \"base\" . }}}}` in place of its copy "
                               "of those lines, or with `imports = [\"{}/*.toml\"]`; restart the service "
                               "that writes the file, then run this again",
@@ -345,33 +355,25 @@ class Planner {
     return {.code = Errc::refused,
             .message = fmt::format("{}: another program writes it at each start, and it imports no folder of "
                                    "drop-ins",
-                                   setup_.main.string()),
+                                   place_.configuration.string()),
             .hint = "a newer k3s or rke2 imports a folder of drop-ins"};
   }
 
   /// Before 2.0 a drop-in's CRI section would replace the main file's whole section.
   Result<> check_main_lasts() const {
-    if (setup_.release.merges_sections() || !setup_.main_is_rendered) return {};
-    if (last_with(section_before_2()) != setup_.main) return {};
+    if (release_.merges_sections() || !place_.rendered) return {};
+    if (last_with(section_before_2()) != place_.configuration) return {};
     return fail(Errc::refused,
                 fmt::format("{}: another program writes it at each start, and a drop-in of Ferry's would "
                             "replace its whole CRI section: containerd {} merges no sections",
-                            setup_.main.string(), setup_.release.text()),
+                            place_.configuration.string(), release_.text()),
                 "take a release of it with containerd 2");
   }
 
   const char* section_before_2() const {
-    return version_before_ours() < 2 && without_.read(setup_.main).has_value() ? kCriOfVersion1
-                                                                               : kCriOfVersion2;
-  }
-
-  /// The version of the last file that has one; 0: none has.
-  std::int64_t version_before_ours() const {
-    std::int64_t version = 0;
-    for (const ContainerdFile& file : before_.files) {
-      if (file.version() != 0) version = file.version();
-    }
-    return version;
+    return last_version(before_.files) < 2 && without_.read(place_.configuration).has_value()
+               ? kCriOfVersion1
+               : kCriOfVersion2;
   }
 
   /// An error if a place fails because its table is an inline table.
@@ -395,8 +397,8 @@ class Planner {
   std::optional<std::string> fault_of(const ContainerdOutcome& after, const TomlTable& base) const {
     if (after.no_start) return "containerd would not start: " + after.no_start->message;
     if (after.no_cri) return after.no_cri->message;
-    return first_difference(with_handlers(base, after.runtime_section, handlers_, setup_.release),
-                            after.plugins, "plugins");
+    return first_difference(with_handlers(base, after.runtime_section, handlers_, release_), after.plugins,
+                            "plugins");
   }
 
   std::optional<std::filesystem::path> drop_in() const {
@@ -405,7 +407,7 @@ class Planner {
         if (named.filename() != "*.toml" ||
             named.parent_path().string().find_first_of("*?[") != std::string::npos)
           continue;
-        return (setup_.main.parent_path() / named.parent_path() / kDropIn).lexically_normal();
+        return (place_.configuration.parent_path() / named.parent_path() / kDropIn).lexically_normal();
       }
     }
     return std::nullopt;
@@ -413,7 +415,7 @@ class Planner {
 
   // The file whose section counts: before 2.0 the last file with the section.
   std::filesystem::path last_with(const std::string& section) const {
-    std::filesystem::path out = setup_.main;
+    std::filesystem::path out = place_.configuration;
     for (const ContainerdFile& file : before_.files) {
       if (find(file.root, {"plugins", section}) != nullptr) out = file.path;
     }
@@ -422,8 +424,8 @@ class Planner {
 
   std::vector<EditPlace> candidates() const {
     std::vector<EditPlace> out;
-    const std::int64_t version = version_before_ours();
-    if (!setup_.release.merges_sections()) {
+    const std::int64_t version = last_version(before_.files);
+    if (!release_.merges_sections()) {
       const std::string section = section_before_2();
       const auto file = last_with(section);
       out.push_back({.file = file, .section = section});
@@ -432,7 +434,7 @@ class Planner {
     }
     std::vector<std::filesystem::path> places = own_;
     if (const auto path = drop_in()) places.push_back(*path);
-    if (!setup_.main_is_rendered) places.push_back(setup_.main);
+    if (!place_.rendered) places.push_back(place_.configuration);
     std::vector<std::string> sections = {kCriRuntime, kCriOfVersion2};
     if (version == 2) std::ranges::reverse(sections);
     if (version < 2) sections.emplace_back(kCriOfVersion1);
@@ -452,7 +454,7 @@ class Planner {
       if (change.before != change.after) out.changes.push_back(std::move(change));
     }
     for (const FileChange& change : out.changes) {
-      if (setup_.release.merges_sections() || change.path == setup_.main || !change.after) continue;
+      if (release_.merges_sections() || change.path == place_.configuration || !change.after) continue;
       out.notes.push_back(
           fmt::format("{} may be written anew by the program it is of, and our runtimes are gone then",
                       change.path.string()));
@@ -473,7 +475,8 @@ class Planner {
     return out;
   }
 
-  const ContainerdSetup& setup_;
+  const ContainerdRelease& release_;
+  const RuntimePlace& place_;
   const ConfigFiles& files_;
   std::vector<RuntimeHandler> handlers_;
   ConfigFiles without_;                     // without Ferry's runtimes
@@ -502,16 +505,32 @@ ConfiguredRuntime configured_runtime(const std::string& name, const std::filesys
   return out;
 }
 
-Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
-                                    std::span<const RuntimeHandler> handlers) {
-  return Planner(setup, files, handlers).plan();
+Result<RuntimePlan> plan_containerd(const ContainerdRelease& release, const RuntimePlace& place,
+                                    const ConfigFiles& files, std::span<const RuntimeHandler> handlers) {
+  return Planner(release, place, files, handlers).plan();
 }
 
-Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdSetup& setup,
+Result<RuntimePlan> plan_drop_in(const std::filesystem::path& path, std::optional<std::string> after,
+                                 const std::vector<std::string>& ours, const ConfigFiles& files,
+                                 std::span<const RuntimeHandler> handlers) {
+  auto before = files.read_if_there(path);
+  if (!before) return fail(std::move(before).error());
+  RuntimePlan out;
+  for (const std::string& name : ours) {
+    if (std::ranges::find(handlers, name, &RuntimeHandler::name) == handlers.end())
+      out.leaving.push_back(name);
+  }
+  if (*before != after)
+    out.changes.push_back({.path = path, .before = std::move(*before), .after = std::move(after)});
+  return out;
+}
+
+Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdRelease& release,
+                                                                const RuntimePlace& place,
                                                                 const ConfigFiles& files) {
   std::vector<ConfiguredRuntime> out;
-  const auto now = predict(setup, files);
-  for (const auto& path : files_with_ours(setup, now)) {
+  const auto now = predict(release, place, files);
+  for (const auto& path : files_with_ours(place, now)) {
     const auto said = said_in_block(files, path);
     if (!said) return fail(said.error());
     for (const auto& [name, entry] : runtimes_in((*said).value_or(TomlTable()))) {

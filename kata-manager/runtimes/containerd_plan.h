@@ -4,7 +4,6 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "kata-manager/runtimes/container_runtime.h"
 #include "kata-manager/runtimes/containerd_config.h"
 #include "kata-manager/runtimes/containerd_release.h"
+#include "kata-manager/runtimes/runtime_place.h"
 #include "kata-manager/toml/toml.h"
 
 namespace ferry::kata {
@@ -23,7 +23,7 @@ namespace ferry::kata {
 struct ConfiguredRuntime : RuntimeHandler {
   std::filesystem::path file;
   std::string type = {};  ///< containerd's `runtime_type`; empty in CRI-O
-  /// The table has lost Ferry's marks, because another program rewrote the file.
+  /// The table has lost Ferry's marks, because another program rewrote the file, or copied the table.
   bool unmarked = false;
   bool operator==(const ConfiguredRuntime&) const = default;
 
@@ -34,14 +34,6 @@ struct ConfiguredRuntime : RuntimeHandler {
 /// Reads an entry of containerd's table of runtimes that entry_of() made.
 ConfiguredRuntime configured_runtime(const std::string& name, const std::filesystem::path& file,
                                      const TomlTable& entry);
-
-struct ContainerdSetup {
-  ContainerdRelease release;
-  std::filesystem::path main = "/etc/containerd/config.toml";
-  /// Another program (k3s, rke2) rewrites the main file at each start, so only its imports can be edited.
-  bool main_is_rendered = false;
-  std::map<std::string, std::string> placeholders = {};  ///< RuntimePlace::placeholders
-};
 
 struct RuntimePlan {
   std::vector<FileChange> changes;   ///< empty: no change is needed
@@ -57,12 +49,23 @@ struct RuntimePlan {
 /// Errors: Errc::refused: no place works without other changes (the error names one), another program has a
 /// runtime of the name, or containerd would not start as it is. Errc::unsupported: the release has no
 /// snapshotter for a single runtime. Errc::invalid_config: an unreadable file.
-Result<RuntimePlan> plan_containerd(const ContainerdSetup& setup, const ConfigFiles& files,
-                                    std::span<const RuntimeHandler> handlers);
+Result<RuntimePlan> plan_containerd(const ContainerdRelease& release, const RuntimePlace& place,
+                                    const ConfigFiles& files, std::span<const RuntimeHandler> handlers);
+
+/// Plans that a drop-in with Ferry's runtimes alone (k0s, CRI-O) has the content `after`; absent: that it
+/// goes. `ours`: the names of the runtimes in it now. Errors: read errors.
+Result<RuntimePlan> plan_drop_in(const std::filesystem::path& path, std::optional<std::string> after,
+                                 const std::vector<std::string>& ours, const ConfigFiles& files,
+                                 std::span<const RuntimeHandler> handlers);
+
+/// The first line of such a drop-in.
+inline constexpr const char* kDropInHeader =
+    "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
 
 /// Ferry's runtimes in containerd's files by name, including those in a drop-in that is no longer imported.
 /// Errors: Errc::invalid_config: a file with a block of Ferry cannot be read.
-Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdSetup& setup,
+Result<std::vector<ConfiguredRuntime>> configured_in_containerd(const ContainerdRelease& release,
+                                                                const RuntimePlace& place,
                                                                 const ConfigFiles& files);
 
 }  // namespace ferry::kata

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kata-manager/runtimes/containerd_release.h"
 
-#include <array>
 #include <charconv>
 
 #include <fmt/format.h>
@@ -21,26 +20,30 @@ void drop(std::string_view& text, std::string_view prefix) {
 
 }  // namespace
 
+std::optional<std::array<unsigned, 3>> take_release_numbers(std::string_view& text) {
+  std::array<unsigned, 3> numbers{};
+  for (std::size_t i = 0; i < numbers.size(); ++i) {
+    if (i > 0 && !text.starts_with('.')) return std::nullopt;
+    if (i > 0) text.remove_prefix(1);
+    const auto [end, problem] = std::from_chars(text.begin(), text.end(), numbers.at(i));
+    if (problem != std::errc()) return std::nullopt;
+    text.remove_prefix(static_cast<std::size_t>(end - text.begin()));
+  }
+  return numbers;
+}
+
 Result<ContainerdRelease> ContainerdRelease::parse(std::string_view text) {
   std::string_view rest = text;
   drop(rest, "containerd://");
   drop(rest, "v");
-  std::array<unsigned, 3> numbers{};
-  for (std::size_t i = 0; i < numbers.size(); ++i) {
-    if (i > 0) {
-      if (!rest.starts_with('.')) return fail(unreadable(text));
-      rest.remove_prefix(1);
-    }
-    const auto [end, problem] = std::from_chars(rest.begin(), rest.end(), numbers.at(i));
-    if (problem != std::errc()) return fail(unreadable(text));
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.begin()));
-  }
-  if (!rest.empty() && std::string_view("-~+").find(rest.front()) == std::string_view::npos)
+  const auto numbers = take_release_numbers(rest);
+  if (!numbers || (!rest.empty() && std::string_view("-~+").find(rest.front()) == std::string_view::npos))
     return fail(unreadable(text));
   if (!rest.empty()) rest.remove_prefix(1);
   const bool early = rest.starts_with("alpha") || rest.starts_with("beta") || rest.starts_with("rc");
+  const auto [major_number, minor_number, patch] = *numbers;
   const ContainerdRelease out{
-      .major_number = numbers[0], .minor_number = numbers[1], .patch = numbers[2], .final_one = !early};
+      .major_number = major_number, .minor_number = minor_number, .patch = patch, .final_one = !early};
   if (out < ContainerdRelease{1, 6, 0} || out.major_number > 2) {
     return fail(Errc::unsupported,
                 fmt::format("containerd {}: how it reads its configuration is not known", text),

@@ -4,14 +4,19 @@
 // before them.
 #pragma once
 
+#include <array>
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "common/result.h"
 
 namespace ferry::kata {
+
+/// Takes MAJOR.MINOR.PATCH from the start of a text. Absent: it does not begin so.
+std::optional<std::array<unsigned, 3>> take_release_numbers(std::string_view& text);
 
 struct ContainerdRelease {
   unsigned major_number = 0;

@@ -82,7 +82,7 @@ std::optional<CommandWords> command_words(std::string_view exec_start) {
 }
 
 ContainerdStart containerd_start(const CommandWords& command) {
-  ContainerdStart out{.program = {}, .configuration = {}, .socket = {}, .open = command.open};
+  ContainerdStart out;
   const std::filesystem::path program = command.words.front();
   if (program.filename() != "containerd") return out;
   out.program = program;

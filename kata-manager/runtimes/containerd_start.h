@@ -27,7 +27,6 @@ struct ContainerdStart {
   /// Absolute, because a service's working directory is "/". Absent: containerd's default.
   std::optional<std::filesystem::path> configuration;
   std::optional<std::filesystem::path> socket;
-  bool open = false;  ///< the command may have more, unresolved words
 };
 ContainerdStart containerd_start(const CommandWords& command);
 

@@ -114,8 +114,7 @@ namespace {
 
 // The number sorts after distributions' files and before an administrator's additions.
 constexpr const char* kDropIn = "60-ferry-kata.conf";
-constexpr const char* kHeader =
-    "# Written by ferry; changes are lost. `ferry kata uninstall` takes it away.\n";
+
 const TomlTable& runtimes_of(const TomlTable& root) {
   static const TomlTable none;
   const TomlTable* runtimes = find_table(root, {"crio", "runtime", "runtimes"});
@@ -141,77 +140,120 @@ Result<> check(const RuntimeHandler& handler) {
   return {};
 }
 
-Result<TomlTable> parsed(const std::filesystem::path& path, const ConfigFiles& files) {
+/// The main file and all drop-ins but Ferry's, in subfolders too.
+Result<std::vector<std::filesystem::path>> other_files(const std::filesystem::path& folder,
+                                                       const ConfigFiles& files) {
+  std::vector<std::filesystem::path> out = {folder.parent_path() / "crio.conf"};
+  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
+    auto found = files.glob(folder / pattern);
+    if (!found) return fail(std::move(found).error());
+    std::ranges::move(*found, std::back_inserter(out));
+  }
+  std::erase(out, folder / kDropIn);
+  return out;
+}
+
+/// True for a copy of Ferry's runtime in another program's file, such as by `crio config > crio.conf`. CRI-O
+/// does not start while a runtime's files are missing.
+bool is_copy(const TomlTable& runtimes, const std::string& name) {
+  return is_configuration_of_ferry(text_at(runtimes, {name, "runtime_config_path"}));
+}
+
+Result<> check_names(const std::filesystem::path& path, const TomlTable& runtimes,
+                     std::span<const RuntimeHandler> handlers) {
+  for (const RuntimeHandler& handler : handlers) {
+    if (!runtimes.contains(handler.name) || is_copy(runtimes, handler.name)) continue;
+    return fail(Errc::refused,
+                fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
+                "give Ferry's another name, or remove that one");
+  }
+  return {};
+}
+
+/// Plans that the file loses its copies, unless they lead to the same files as the handlers.
+Result<> remove_copies(const std::filesystem::path& path, const TomlTable& runtimes, const ConfigFiles& files,
+                       std::span<const RuntimeHandler> handlers, RuntimePlan& out) {
+  std::vector<TomlPath> copies;
+  for (const auto& [name, entry] : runtimes) {
+    if (!is_copy(runtimes, name)) continue;
+    const auto handler = std::ranges::find(handlers, name, &RuntimeHandler::name);
+    if (handler != handlers.end() && text_at(runtimes, {name, "runtime_path"}) == handler->shim.string() &&
+        text_at(runtimes, {name, "runtime_config_path"}) == handler->configuration.string())
+      continue;
+    copies.push_back({"crio", "runtime", "runtimes", name});
+    out.notes.push_back(fmt::format("{}: another program has copied {} from Ferry's drop-in: the copy goes",
+                                    path.string(), name));
+  }
+  if (copies.empty()) return {};
+  auto before = files.read(path);
+  if (!before) return fail(std::move(before).error());
+  auto after = without_tables(*before, path.string(), copies);
+  if (!after) return fail(std::move(after).error());
+  out.changes.push_back({.path = path, .before = std::move(*before), .after = std::move(*after)});
+  return {};
+}
+
+}  // namespace
+
+Result<TomlTable> read_crio_file(const std::filesystem::path& path, const ConfigFiles& files) {
   const auto text = files.read_if_there(path);
   if (!text && text.error().code == std::errc::is_a_directory) return TomlTable();
   if (!text) return fail(text.error());
   return parse_toml((*text).value_or(""), path.string());
 }
 
-Result<> check_names(const std::filesystem::path& folder, const ConfigFiles& files,
-                     std::span<const RuntimeHandler> handlers) {
-  // The main file and all drop-ins but Ferry's, in subfolders too.
-  std::vector<std::filesystem::path> others = {folder.parent_path() / "crio.conf"};
-  for (const char* pattern : {"*", "*/*", "*/*/*"}) {
-    auto found = files.glob(folder / pattern);
-    if (!found) return fail(std::move(found).error());
-    std::ranges::move(*found, std::back_inserter(others));
-  }
-  std::erase(others, folder / kDropIn);
-  for (const auto& path : others) {
-    const auto root = parsed(path, files);
-    if (!root) return fail(root.error());
-    for (const RuntimeHandler& handler : handlers) {
-      if (!runtimes_of(*root).contains(handler.name)) continue;
-      return fail(Errc::refused,
-                  fmt::format("{} has a runtime {} that is not ours", path.string(), handler.name),
-                  "give Ferry's another name, or remove that one");
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers) {
   for (const RuntimeHandler& handler : handlers)
     if (auto r = check(handler); !r) return fail(std::move(r).error());
-  if (!handlers.empty())
-    if (auto r = check_names(folder, files, handlers); !r) return fail(std::move(r).error());
-  RuntimePlan out;
-  FileChange change{.path = folder / kDropIn, .before = {}, .after = {}};
-  const auto now = files.read_if_there(change.path);
-  if (!now) return fail(now.error());
-  change.before = *now;
+  const auto here = configured_in_crio(folder, files);
+  if (!here) return fail(here.error());
+  std::vector<std::string> ours;
+  for (const ConfiguredRuntime& runtime : *here) ours.push_back(runtime.name);
+
+  std::optional<std::string> after;
   if (!handlers.empty()) {
-    std::string& text = change.after.emplace(kHeader);
+    std::string& text = after.emplace(kDropInHeader);
     for (const RuntimeHandler& handler : handlers)
       text += toml_text({"crio", "runtime", "runtimes", handler.name}, entry_of(handler));
   }
-  const auto here = configured_in_crio(folder, files);
-  if (!here) return fail(here.error());
-  for (const ConfiguredRuntime& runtime : *here) {
-    if (std::ranges::find(handlers, runtime.name, &RuntimeHandler::name) == handlers.end())
-      out.leaving.push_back(runtime.name);
+  auto out = plan_drop_in(folder / kDropIn, std::move(after), ours, files, handlers);
+  if (!out) return out;
+  const auto others = other_files(folder, files);
+  if (!others) return fail(others.error());
+  for (const auto& path : *others) {
+    const auto root = read_crio_file(path, files);
+    if (!root) return fail(root.error());
+    const TomlTable& runtimes = runtimes_of(*root);
+    if (auto r = check_names(path, runtimes, handlers); !r) return fail(std::move(r).error());
+    if (auto r = remove_copies(path, runtimes, files, handlers, *out); !r) return fail(std::move(r).error());
   }
-  if (change.before != change.after) out.changes.push_back(std::move(change));
   return out;
 }
 
 Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
                                                           const ConfigFiles& files) {
-  const auto path = folder / kDropIn;
-  const auto root = parsed(path, files);
-  if (!root) return fail(root.error());
+  auto paths = other_files(folder, files);
+  if (!paths) return fail(std::move(paths).error());
+  paths->insert(paths->begin(), folder / kDropIn);
   std::vector<ConfiguredRuntime> out;
-  for (const auto& [name, entry] : runtimes_of(*root)) {
-    if (entry.table() == nullptr) continue;
-    out.push_back({{.name = name,
-                    .shim = text_at(*entry.table(), {"runtime_path"}),
-                    .configuration = text_at(*entry.table(), {"runtime_config_path"})},
-                   path});
+  for (const auto& path : *paths) {
+    const auto root = read_crio_file(path, files);
+    if (!root) return fail(root.error());
+    const bool is_own = path == folder / kDropIn;
+    const TomlTable& runtimes = runtimes_of(*root);
+    for (const auto& [name, entry] : runtimes) {
+      if (entry.table() == nullptr || (!is_own && !is_copy(runtimes, name)) ||
+          std::ranges::find(out, name, &ConfiguredRuntime::name) != out.end())
+        continue;
+      out.push_back({{.name = name,
+                      .shim = text_at(*entry.table(), {"runtime_path"}),
+                      .configuration = text_at(*entry.table(), {"runtime_config_path"})},
+                     path});
+      out.back().unmarked = !is_own;
+    }
   }
+  std::ranges::sort(out, {}, &ConfiguredRuntime::name);
   return out;
 }
 

@@ -40,14 +40,19 @@ std::optional<std::string> unplanned(const std::optional<TomlTable>& before,
 
 // Plans Ferry's runtimes in CRI-O: a drop-in of Ferry, which CRI-O reads on a reload.
 
-/// plan_containerd() for CRI-O's folder of drop-ins; the plan's `after` stays empty. Errors:
+/// A file that CRI-O reads; a missing file and a folder have no settings.
+Result<TomlTable> read_crio_file(const std::filesystem::path& path, const ConfigFiles& files);
+
+/// plan_containerd() for CRI-O's folder of drop-ins; the plan's `after` stays empty. Copies of Ferry's
+/// runtimes in other files leave with them. Errors:
 /// Errc::invalid_config: an unreadable file, with which CRI-O would not start; Errc::refused: another
 /// program's runtime has the name; Errc::unsupported: a shim's name that CRI-O refuses, or a snapshotter,
 /// which CRI-O lacks.
 Result<RuntimePlan> plan_crio(const std::filesystem::path& folder, const ConfigFiles& files,
                               std::span<const RuntimeHandler> handlers);
 
-/// Ferry's runtimes in CRI-O's files, by name.
+/// Ferry's runtimes in CRI-O's files, by name: those of its drop-in, and copies under other names or in other
+/// files. Errors: as plan_crio() for an unreadable file.
 Result<std::vector<ConfiguredRuntime>> configured_in_crio(const std::filesystem::path& folder,
                                                           const ConfigFiles& files);
 

@@ -120,7 +120,7 @@ bool take_from_unit(const HostFs& host, RuntimePlace& place) {
     place.notes.push_back(
         fmt::format("{} starts {}, and which file containerd reads then is not known: {} is taken", *name,
                     command->words.front(), place.configuration.string()));
-  } else if (start.open) {
+  } else if (command->open) {
     place.notes.push_back(fmt::format(
         "{} starts containerd with words that only systemd knows ({}): its file is taken to be {}", *name,
         *line, place.configuration.string()));

@@ -25,7 +25,8 @@ struct RuntimePlace {
   RuntimeKind kind = RuntimeKind::containerd;
   /// containerd's main file; for CRI-O and k0s the folder of drop-ins.
   std::filesystem::path configuration;
-  bool rendered = false;  ///< another program rewrites the main file at each start
+  /// Another program (k3s, rke2) rewrites the main file at each start, so only its imports can be edited.
+  bool rendered = false;
   /// Values of a template's variables: each start fills them into the main file.
   std::map<std::string, std::string> placeholders = {};
   std::filesystem::path socket;

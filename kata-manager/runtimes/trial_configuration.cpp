@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <fcntl.h>
 #include <initializer_list>
+#include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,18 +28,19 @@ constexpr const char* kSnapshotters = "io.containerd.snapshotter.v1.";
 constexpr const char* kServers = "io.containerd.server.v1.";
 constexpr const char* kTasks = "io.containerd.service.v1.tasks-service";
 constexpr const char* kTransfer = "io.containerd.transfer.v1.local";
+constexpr const char* kNri = "io.containerd.nri.v1.nri";
 constexpr const char* kNative = "native";
 constexpr const char* kDefaultSnapshotter = "overlayfs";
 
-// Plugins that act on, or store, anything outside containerd's root and state.
-constexpr std::array kOff = {"io.containerd.internal.v1.opt", "io.containerd.internal.v1.restart",
-                             "io.containerd.internal.v1.tracing", "io.containerd.tracing.processor.v1.otlp"};
+// Plugins that act on anything outside containerd's root and state.
+constexpr std::array kOff = {"io.containerd.internal.v1.restart", "io.containerd.internal.v1.tracing",
+                             "io.containerd.tracing.processor.v1.otlp"};
 
-// Plugins whose paths are only read, or lie below root and state.
+// Plugins whose paths are only read, lie below root and state, or are replaced one by one.
 constexpr std::array kHarmless = {"io.containerd.grpc.v1.cri",
                                   kCriRuntime,
                                   kCriImages,
-                                  "io.containerd.nri.v1.nri",
+                                  kNri,
                                   "io.containerd.image-verifier.v1.bindir",
                                   "io.containerd.metadata.v1.bolt",
                                   "io.containerd.runtime.v1.linux",
@@ -57,6 +60,27 @@ bool leads_elsewhere(const TomlValue& value) {
 
 TomlValue text(std::string value) {
   return {std::move(value)};
+}
+
+/// The port of "HOST:PORT"; absent: another text.
+std::optional<std::uint16_t> port_of(std::string_view address) {
+  const auto colon = address.rfind(':');
+  return colon == std::string_view::npos ? std::nullopt
+                                         : whole_number<std::uint16_t>(address.substr(colon + 1));
+}
+
+/// The host of "HOST:PORT"; empty: all addresses of this host.
+std::string host_of(std::string_view address) {
+  std::string host(address.substr(0, address.rfind(':')));
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  if (host == "localhost") return "127.0.0.1";
+  return host == "0.0.0.0" || host == "::" ? "" : host;
+}
+
+/// True: the server listens there on TCP. The others take any address as a path.
+bool is_tcp(std::string_view server, std::string_view key, std::string_view address) {
+  return key == "tcp_address" || server.ends_with("metrics") || server.ends_with("tcp") ||
+         (server.ends_with("debug") && !address.starts_with('/'));
 }
 
 /// This host in Go's words.
@@ -82,20 +106,15 @@ class ApartConfiguration {
     root_["root"] = folder_in_place_of(real_root_, "root");
     if (const std::string socket = text_at(root_, {"grpc", "address"}); !socket.empty())
       real_socket_ = socket;
-    for (const char* server : {"grpc", "ttrpc", "metrics", "debug"})
-      keep_server_apart(table_at(root_, {server}), server);
-    table_at(root_, {"debug"})["level"] = text("error");
-    // Since version 4 each server is a plugin.
-    const TomlValue* version = find(root_, {"version"});
-    if (version != nullptr && version->integer() != nullptr && *version->integer() >= 4)
-      for (const char* server : {"grpc", "ttrpc"}) table_at(plugins(), {std::string(kServers) + server});
-    for (auto& [id, section] : plugins())
-      if (id.starts_with(kServers) && section.table() != nullptr) keep_server_apart(*section.table(), id);
+    keep_log_apart(table_at(root_, {"debug"}));
+    keep_servers_apart();
     keep_cri_apart();
     keep_differs_apart();
     keep_plugins_apart();
-    for (const char* key :
-         {"cgroup", "imports", "oom_score", "plugin_dir", "proxy_plugins", "stream_processors", "temp"})
+    if (const std::string temp = text_at(root_, {"temp"}); !temp.empty())
+      root_["temp"] = folder_in_place_of(temp, "temp");
+    if (!may_refuse_cgroup()) root_.erase("cgroup");
+    for (const char* key : {"imports", "oom_score", "plugin_dir", "proxy_plugins", "stream_processors"})
       root_.erase(key);
     return std::move(root_);
   }
@@ -103,11 +122,17 @@ class ApartConfiguration {
  private:
   TomlTable& plugins() { return table_at(root_, {"plugins"}); }
 
-  /// True: no folder can be made there, because a part of the path is no folder.
+  /// True: no folder can be made there, because a part of the path is no folder, or a link that leads
+  /// nowhere.
   bool is_blocked(const std::filesystem::path& folder) const {
     const auto found = host_.open(folder.relative_path(), O_PATH | O_DIRECTORY);
-    return !found && (found.error().code == std::errc::not_a_directory ||
-                      found.error().code == std::errc::too_many_symbolic_link_levels);
+    if (found) return false;
+    if (found.error().code == std::errc::not_a_directory ||
+        found.error().code == std::errc::too_many_symbolic_link_levels)
+      return true;
+    for (auto part = folder.relative_path(); !part.empty(); part = part.parent_path())
+      if (host_.link_target(part)) return !host_.exists(part);
+    return false;
   }
 
   TomlValue folder_in_place_of(const std::string& real, const char* name) const {
@@ -115,33 +140,104 @@ class ApartConfiguration {
   }
 
   /// A path that is too long stays, since containerd refuses it before it touches anything.
-  std::string socket_in_place_of(const std::string& real, const std::string& name) const {
-    constexpr std::size_t kLongest = 104;  // in containerd, on every system
+  std::string socket_in_place_of(const std::string& real, const std::string& name,
+                                 std::size_t longest) const {
     const auto folder = std::filesystem::path(real).parent_path();
-    const bool is_refused = real.size() > kLongest && host_.exists(folder.relative_path());
+    const bool is_refused = real.size() > longest && host_.exists(folder.relative_path());
     return is_refused || is_blocked(folder) ? real : (folder_ / (name + ".sock")).string();
+  }
+
+  /// The trial's own log needs no details, and has to be text. containerd ends by a word that it does not
+  /// know.
+  static void keep_log_apart(TomlTable& debug) {
+    // ABI: logrus' ParseLevel().
+    constexpr auto kLevels = std::to_array<std::string_view>(
+        {"", "panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"});
+    if (std::ranges::find(kLevels, lower(text_at(debug, {"level"}))) != kLevels.end())
+      debug["level"] = text("error");
+    if (text_at(debug, {"format"}) == "json") debug.erase("format");
+  }
+
+  /// With cgroup v2 containerd ends if it cannot join its group. Version 1 makes a missing group.
+  bool may_refuse_cgroup() const {
+    const std::filesystem::path root = "sys/fs/cgroup";
+    const std::filesystem::path group = text_at(root_, {"cgroup", "path"});
+    if (group.empty() || group == "/" || !host_.exists(root / "cgroup.controllers")) return false;
+    const bool is_plain =
+        group.is_absolute() && group.has_filename() && group.lexically_normal().native() == group.native();
+    const auto folder = root / group.relative_path();
+    // A group that shares its controllers out takes no process.
+    return !is_plain || !host_.exists(folder / "cgroup.procs") ||
+           !host_.read_attribute(folder / "cgroup.subtree_control").value_or("").empty();
+  }
+
+  static std::string kind_of(std::string_view server, std::string_view key) {
+    if (key == "tcp_address") return "grpc-tcp";
+    if (server.starts_with(kServers)) server.remove_prefix(std::string_view(kServers).size());
+    return std::string(server);
+  }
+
+  void note_tcp(const TomlTable& server, const std::string& name) {
+    for (const char* key : {"address", "tcp_address"})
+      if (std::string real = text_at(server, {key});
+          is_tcp(name, key, real) && port_of(real).value_or(0) != 0)
+        tcp_[kind_of(name, key)] = std::move(real);
+  }
+
+  static std::string stream_of(const TomlTable& cri) {
+    const std::string address = text_at(cri, {"stream_server_address"});
+    return fmt::format("{}:{}", address.empty() ? "one of the host's" : address,
+                       text_at(cri, {"stream_server_port"}));
+  }
+
+  /// True: two servers listen there. Both keep the address, so that containerd says that it is in use.
+  bool is_shared(const std::string& kind, const std::string& address) const {
+    return std::ranges::any_of(tcp_, [&](const auto& other) {
+      if (other.first == kind || port_of(other.second) != port_of(address)) return false;
+      const std::string here = host_of(address);
+      const std::string there = host_of(other.second);
+      return here == there || here.empty() || there.empty();
+    });
   }
 
   /// Without an address containerd would take its usual one, which is the live daemon's.
   void keep_server_apart(TomlTable& server, const std::string& name) const {
-    for (const char* key : {"uid", "gid", "format"}) server.erase(key);
+    constexpr std::size_t kLongest = 104;  // in containerd, on every system
+    for (const char* key : {"uid", "gid"}) server.erase(key);
     if (name.ends_with("grpc") && text_at(server, {"address"}).empty())
       server["address"] = text(kContainerdSocket);
     if (name.ends_with("ttrpc") && text_at(server, {"address"}).empty())
       server["address"] = text(real_socket_ + ".ttrpc");
     for (const char* key : {"address", "tcp_address"}) {
-      const std::string real = text_at(server, {key});
-      const auto colon = real.rfind(':');
+      std::string real = text_at(server, {key});
       if (real.empty()) continue;
-      const bool is_tcp =
-          std::string_view(key) == "tcp_address" || name.ends_with("metrics") || name.ends_with("tcp");
-      if (real.starts_with('/') || colon == std::string::npos || !is_tcp) {
-        // containerd takes any other address as a path, from the root that it runs in.
-        server[key] = text(socket_in_place_of(real.starts_with('/') ? real : "/" + real, name));
-      } else if (whole_number<std::uint16_t>(std::string_view(real).substr(colon + 1))) {
-        server[key] = text(real.substr(0, colon) + ":0");
+      if (is_tcp(name, key, real)) {
+        if (port_of(real) && !is_shared(kind_of(name, key), real))
+          server[key] = text(real.substr(0, real.rfind(':')) + ":0");
+        continue;
       }
+      // containerd takes any other address as a path, from the root that it runs in.
+      if (!real.starts_with('/')) real.insert(0, "/");
+      const bool is_folder =
+          host_.open(std::filesystem::path(real).relative_path(), O_PATH | O_DIRECTORY).has_value();
+      server[key] = text(is_folder ? real : socket_in_place_of(real, name, kLongest));
     }
+  }
+
+  void keep_servers_apart() {
+    std::map<std::string, TomlTable*> servers;
+    for (const char* server : {"grpc", "ttrpc", "metrics", "debug"})
+      servers[server] = &table_at(root_, {server});
+    // Since version 4 each server is a plugin.
+    if (integer_at(root_, {"version"}).value_or(0) >= 4)
+      for (const char* server : {"grpc", "ttrpc"}) table_at(plugins(), {std::string(kServers) + server});
+    for (auto& [id, section] : plugins())
+      if (id.starts_with(kServers) && section.table() != nullptr) servers[id] = section.table();
+    for (const auto& [name, server] : servers) note_tcp(*server, name);
+    if (const TomlTable* cri = find_table(root_, {"plugins", kCriOfVersion2}))
+      if (std::string stream = stream_of(*cri); port_of(stream).value_or(0) != 0)
+        tcp_["stream"] = std::move(stream);
+    for (const auto& [name, server] : servers) keep_server_apart(*server, name);
   }
 
   bool is_disabled(const std::string& id) const {
@@ -202,7 +298,7 @@ class ApartConfiguration {
     for (const char* id : {kCriOfVersion2, kCriRuntime, kCriImages}) {
       if (find_table(root_, {"plugins", id}) == nullptr) continue;
       TomlTable& section = table_at(plugins(), {id});
-      if (whole_number<std::uint16_t>(text_at(section, {"stream_server_port"})))
+      if (const std::string stream = stream_of(section); port_of(stream) && !is_shared("stream", stream))
         section["stream_server_port"] = text("0");
       keep_entry_apart(section);
       for (const char* key : {"cni", "containerd"})
@@ -260,16 +356,39 @@ class ApartConfiguration {
       section["default"] = {std::move(left)};
   }
 
+  /// NRI starts no plugin in the trial, and takes none in.
+  void keep_nri_apart() {
+    constexpr std::size_t kLongest = 107;  // ABI: unix(7), sun_path
+    if (!plugins().contains(kNri)) return;
+    TomlTable& nri = table_at(plugins(), {kNri});
+    nri["socket_path"] = text(socket_in_place_of(text_at(nri, {"socket_path"}), "nri", kLongest));
+    for (const char* key : {"plugin_path", "plugin_config_path"})
+      nri[key] = folder_in_place_of(text_at(nri, {key}), key);
+  }
+
+  /// CRI may need the plugin, so it stays on, and takes its defaults for all but its folder.
+  void keep_plugin_apart(const std::string& id, TomlTable& section) const {
+    const bool has_folder = section.contains("path");
+    const std::string folder = text_at(section, {"path"});
+    section.clear();
+    if (has_folder) section["path"] = folder_in_place_of(folder, id.c_str());
+  }
+
   void keep_plugins_apart() {
     const std::string native = std::string(kSnapshotters) + kNative;
     std::set<std::string> off = proxies();
     off.insert(kOff.begin(), kOff.end());
     for (const std::string_view name : kBuiltInSnapshotters)
       off.insert(fmt::format("{}{}", kSnapshotters, name));
-    for (const auto& [id, section] : plugins()) {
+    for (auto& [id, section] : plugins()) {
       const bool is_harmless =
           id.starts_with(kServers) || std::ranges::find(kHarmless, id) != kHarmless.end();
-      if (id.starts_with(kSnapshotters) || (!is_harmless && leads_elsewhere(section))) off.insert(id);
+      if (id.starts_with(kSnapshotters))
+        off.insert(id);
+      else if (TomlTable* settings = section.table();
+               settings != nullptr && !is_harmless &&
+               (settings->contains("path") || leads_elsewhere(section)))
+        keep_plugin_apart(id, *settings);
     }
     off.erase(native);
     for (const std::string& id : tried_) off.erase(id);
@@ -277,8 +396,7 @@ class ApartConfiguration {
     plugins().erase(native);
     // The section has files of RDT and blockio, which containerd would apply.
     plugins().erase(kTasks);
-    if (plugins().contains("io.containerd.nri.v1.nri"))
-      plugins()["io.containerd.nri.v1.nri"] = {TomlTable{{"disable", {true}}}};
+    keep_nri_apart();
 
     TomlArray required;
     for (std::string& id : texts_at(root_, {"required_plugins"}))
@@ -302,7 +420,8 @@ class ApartConfiguration {
   TomlTable root_;
   std::string real_root_;
   std::string real_socket_ = kContainerdSocket;
-  std::set<std::string> tried_;  // snapshotters that stay on
+  std::set<std::string> tried_;             // snapshotters that stay on
+  std::map<std::string, std::string> tcp_;  // servers on TCP with a port of their own, and their addresses
 };
 
 }  // namespace

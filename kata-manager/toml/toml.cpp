@@ -241,6 +241,12 @@ std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<s
   return out;
 }
 
+std::optional<std::int64_t> integer_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
+  const TomlValue* const value = find(root, keys);
+  if (value == nullptr || value->integer() == nullptr) return std::nullopt;
+  return *value->integer();
+}
+
 bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys) {
   const TomlValue* const value = find(root, keys);
   return value != nullptr && *value == TomlValue{true};
@@ -315,7 +321,7 @@ std::optional<std::string> first_difference(const TomlTable& is, const TomlTable
     static const TomlTable none;
     const TomlTable* left = a == nullptr ? &none : a->table();
     const TomlTable* right = b == nullptr ? &none : b->table();
-    if (left == nullptr || right == nullptr || (a == nullptr && b == nullptr))
+    if (left == nullptr || right == nullptr)
       return fmt::format("{}: {}, and would be {}", here, shown(a), shown(b));
     if (auto inner = first_difference(*left, *right, here)) return inner;
   }

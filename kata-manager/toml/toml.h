@@ -63,6 +63,9 @@ std::string text_at(const TomlTable& root, std::initializer_list<std::string_vie
 /// The strings of the list at a path of keys; another element is an empty string. Empty: no list.
 std::vector<std::string> texts_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
 
+/// The whole number at a path of keys; absent: no value, or another type.
+std::optional<std::int64_t> integer_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
+
 /// True: the value at a path of keys is `true`.
 bool is_true_at(const TomlTable& root, std::initializer_list<std::string_view> keys);
 

@@ -17,7 +17,7 @@ namespace {
 /// True if the kubelet cannot tell the two lists apart.
 bool looks_the_same(const ListedResource& one, const ListedResource& other) {
   return std::ranges::equal(one.devices, other.devices, [](const ListedDevice& a, const ListedDevice& b) {
-    return a.id == b.id && a.healthy() == b.healthy() && a.numa_node == b.numa_node;
+    return a.id == b.id && a.healthy == b.healthy && a.numa_node == b.numa_node;
   });
 }
 
@@ -51,11 +51,10 @@ ListedResource list(const Allocations::ResourceDevices& resource_devices, const 
   listed.devices.reserve(resource_devices.entries.size());
   for (const auto& entry : resource_devices.entries) {
     ListedDevice device{.id = entry.device.id,
-                        .reason = entry.device.problem.empty() ? entry.fault : entry.device.problem,
-                        .numa_node = all_nodes_known ? entry.device.numa_node : std::nullopt,
                         .iommu_group = entry.device.iommu_group,
+                        .numa_node = all_nodes_known ? entry.device.numa_node : std::nullopt,
                         .allocated = entry.user != 0,
-                        .awaits_release = false,
+                        .reason = entry.device.problem.empty() ? entry.fault : entry.device.problem,
                         .used_since = allocations.used_since(entry)};
     // The pod's name counts only if it belongs to the present allocation.
     if (device.allocated && entry.named == entry.user) device.pod = entry.pod;
@@ -75,6 +74,7 @@ ListedResource list(const Allocations::ResourceDevices& resource_devices, const 
     }
     // Unless it has forgotten that, and would give it to a pod that cannot have it.
     if (device.reason.empty() && is_open) device.reason = open->second;
+    device.healthy = device.reason.empty();
     listed.devices.push_back(std::move(device));
   }
   return listed;
@@ -94,8 +94,8 @@ ListedResource list_places(const ResourceName& name, EnvPrefix env_prefix,
         if (companion.resource != name.text()) continue;
         places.devices.push_back(
             {.id = companion.place(),
-             .reason = gpu.healthy() ? std::string() : fmt::format("{}: {}", gpu.id, gpu.reason),
-             .numa_node = {}});
+             .healthy = gpu.healthy,
+             .reason = gpu.healthy ? std::string() : fmt::format("{}: {}", gpu.id, gpu.reason)});
       }
     }
   }
@@ -194,7 +194,7 @@ std::optional<NextLists> next_lists(const Allocations& allocations, const std::v
 
 namespace {
 
-Allocation allocation(const std::string& env_name, const std::vector<AdvertisedDevice>& devices,
+Allocation allocation(const std::string& env_name, const std::vector<ScannedDevice>& devices,
                       std::span<const std::vector<std::string>> nodes) {
   Allocation answer{.env_name = env_name, .env_value = {}, .ids = {}, .nodes = {}, .companions = {}};
   const auto append = [](std::string& list, const std::string& id) {
@@ -409,7 +409,7 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
                                                         std::span<const std::string> available,
                                                         std::span<const std::string> must_include,
                                                         int size) const {
-  std::vector<Candidate> candidates;
+  std::vector<ScannedDevice> candidates;
   std::vector<std::string> in_order;
   std::set<std::string_view> unfit;
   std::shared_ptr<const ListedResource> listed;
@@ -423,23 +423,17 @@ Result<std::vector<std::string>> AllocationCore::prefer(std::string_view resourc
       std::ranges::sort(in_order);
       available = in_order;
     }
-    const auto add = [&](const AdvertisedDevice& device) {
-      candidates.push_back({.id = device.id,
-                            .numa_node = device.numa_node,
-                            .iommu_group = device.iommu_group,
-                            .bus_path = device.bus_path,
-                            .gpu = device.gpu});
-    };
-    for (const auto& entry : allocations_.device_lists()[*resource_devices].entries) add(entry.device);
+    for (const auto& entry : allocations_.device_lists()[*resource_devices].entries)
+      candidates.push_back(entry.device);
     // A vGPU takes room on its GPU whatever its type, so those of other resources count too.
     for (const auto& other : allocations_.device_lists())
       if (&other != &allocations_.device_lists()[*resource_devices])
         for (const auto& entry : other.entries)
-          if (entry.user != 0 && !entry.device.gpu.empty()) add(entry.device);
+          if (entry.user != 0 && !entry.device.gpu.empty()) candidates.push_back(entry.device);
   }
   // The kubelet may not have read that list yet. It decides itself when an allocated device is free.
   for (const auto& device : listed->devices)
-    if (!device.healthy() && !device.allocated) unfit.insert(device.id);
+    if (!device.healthy && !device.allocated) unfit.insert(device.id);
   std::vector<std::string> fit;
   std::ranges::copy_if(available, std::back_inserter(fit), [&](const std::string& id) {
     return !unfit.contains(id) || std::ranges::find(must_include, id) != must_include.end();

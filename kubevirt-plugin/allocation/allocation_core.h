@@ -29,21 +29,10 @@
 #include "common/result.h"
 #include "kubevirt-plugin/allocation/allocations.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_check.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 
 namespace ferry::plugin {
-
-/// The facts about a device that the choice uses.
-struct Candidate {
-  std::string id;
-  std::optional<int> numa_node;
-  std::uint32_t iommu_group = 0;
-  /// The host bridge, ports and switches above it, outermost first. Empty: not known.
-  std::vector<std::string> bus_path = {};
-  /// A vGPU's GPU. Empty: not a vGPU.
-  std::string gpu = {};
-};
 
 /// The GPUs that a pod's vGPUs come from.
 enum class VgpuPlacement {
@@ -65,7 +54,7 @@ enum class VgpuPlacement {
 /// IDs count once. The answer is shorter than `size` if there are no more devices.
 ///
 /// Errors: Errc::usage: more devices must be included than `size`, or `size` is negative.
-Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,
+Result<std::vector<std::string>> preferred_allocation(std::span<const ScannedDevice> candidates,
                                                       std::span<const std::string> available,
                                                       std::span<const std::string> must_include, int size,
                                                       VgpuPlacement placement = VgpuPlacement::pack);

@@ -16,7 +16,7 @@ struct Loss {
 using Losses = std::unordered_map<std::string_view, Loss>;  // by name
 
 /// nullptr: the scan gives no reason.
-const Loss* loss_of(const AdvertisedDevice& device, const Losses& losses) {
+const Loss* loss_of(const ScannedDevice& device, const Losses& losses) {
   auto loss = losses.find(device.id);
   // Kata's IDs are not the host's names of devices.
   if (loss == losses.end()) loss = losses.find(device.host_name());
@@ -33,7 +33,7 @@ auto* find_entry(auto& resource_devices, std::string_view id) {
 /// The reason for a device that the scan does not mention.
 std::string why_not_had(const std::string& id, std::span<const Resource> scanned) {
   const auto now = std::ranges::find_if(scanned, [&](const Resource& resource) {
-    return std::ranges::find(resource.devices, id, &AdvertisedDevice::id) != resource.devices.end();
+    return std::ranges::find(resource.devices, id, &ScannedDevice::id) != resource.devices.end();
   });
   return now == scanned.end() ? "not to be had on the host any more, and still allocated"
                               : fmt::format("{} now, and still allocated as it was", now->name.text());
@@ -512,11 +512,17 @@ void Allocations::node_gone(const std::string& node) {
   }
 }
 
-std::vector<UnlistedDevice> Allocations::unlisted() const {
-  std::vector<UnlistedDevice> devices;
+std::vector<ListedDevice> Allocations::unlisted() const {
+  std::vector<ListedDevice> devices;
   for (const auto& claim : claims_)
     if (claim.group && find_resource(claim.resource))
-      devices.push_back({.resource = claim.resource, .id = claim.id, .iommu_group = *claim.group});
+      devices.push_back({.resource = claim.resource,
+                         .id = claim.id,
+                         .iommu_group = *claim.group,
+                         .allocated = true,
+                         .healthy = false,
+                         .reason = "still allocated, and not advertised now",
+                         .awaits_release = true});
   return devices;
 }
 

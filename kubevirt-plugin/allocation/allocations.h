@@ -23,8 +23,8 @@
 #include "api/host_status.h"
 #include "common/result.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 
 namespace ferry::plugin {
 
@@ -61,7 +61,7 @@ class Allocations {
   };
 
   struct Entry {
-    AdvertisedDevice device;
+    ScannedDevice device;
     Ticket user = 0;       ///< 0: free
     Ticket before = 0;     ///< the allocation before a pending one, which returns if that fails
     std::string fault;     ///< the host's objection at the last attempt to allocate it
@@ -88,7 +88,7 @@ class Allocations {
   struct Grant {
     Ticket ticket = 0;
     std::string env_name;
-    std::vector<std::vector<AdvertisedDevice>> containers = {};
+    std::vector<std::vector<ScannedDevice>> containers = {};
     std::set<Ticket> superseded = {};
     std::map<std::uint32_t, std::string> groups = {};  ///< these must not be open; each with a device of it
     /// A device that its earlier user gives up only now, and that hostd must sanitize first. Empty: none.
@@ -111,7 +111,7 @@ class Allocations {
   /// Errc::not_found: no such resource.
   Result<std::size_t> find_resource(std::string_view resource) const;
   /// The claimed devices that have a known group and an advertised resource.
-  std::vector<UnlistedDevice> unlisted() const;
+  std::vector<ListedDevice> unlisted() const;
   /// The number of the last allocation.
   Ticket ticket() const { return last_ticket_; }
 

@@ -17,8 +17,8 @@ using Node = std::optional<int>;
 
 struct Choice {
   const std::string* id = nullptr;
-  const Candidate* known = nullptr;  // nullptr: not in `candidates`
-  std::size_t rank = 0;              // position in its list
+  const ScannedDevice* known = nullptr;  // nullptr: not in `candidates`
+  std::size_t rank = 0;                  // position in its list
 
   std::string gpu() const { return known == nullptr ? std::string() : known->gpu; }
   Node node() const { return known == nullptr ? Node() : known->numa_node; }
@@ -36,7 +36,7 @@ struct Choice {
   }
 };
 using Choices = std::vector<Choice>;
-using Known = std::unordered_map<std::string_view, const Candidate*>;
+using Known = std::unordered_map<std::string_view, const ScannedDevice*>;
 
 /// The IDs with their candidates, in the kubelet's order, which is random. Each ID counts once, and those in
 /// `seen` are left out.
@@ -153,7 +153,7 @@ Choices of_one_node(const Choices& free, const Choices& chosen, std::size_t need
 
 }  // namespace
 
-Result<std::vector<std::string>> preferred_allocation(std::span<const Candidate> candidates,
+Result<std::vector<std::string>> preferred_allocation(std::span<const ScannedDevice> candidates,
                                                       std::span<const std::string> available,
                                                       std::span<const std::string> must_include, int size,
                                                       VgpuPlacement placement) {

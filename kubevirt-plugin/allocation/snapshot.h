@@ -3,43 +3,20 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
+#include "api/advertised_resources.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 
 namespace ferry::plugin {
 
-/// A device in the form of the kubelet's lists.
-struct ListedDevice {
-  std::string id;
-  std::string reason;            ///< why it is Unhealthy; empty when it is Healthy
-  std::optional<int> numa_node;  ///< known for all devices of a resource or given for none
-  std::uint32_t iommu_group = 0;
-  bool allocated = false;
-  std::string pod = {};  ///< "namespace/name", who has it, as far as the kubelet has said; empty: not known
-  bool awaits_release = false;  ///< held back, being sanitized, or Unhealthy and still allocated
-  /// It is well, and listed Unhealthy only because a pod has another device of its IOMMU group.
-  bool held_with_group = false;
-  std::optional<std::uint64_t> used_since = {};  ///< Allocations::used_since()
-
-  bool healthy() const { return reason.empty(); }
-  bool operator==(const ListedDevice&) const = default;
-};
-
-/// A device that is allocated under an advertised resource and in no list: unavailable or unusable now.
-struct UnlistedDevice {
-  std::string resource;
-  std::string id;
-  std::uint32_t iommu_group = 0;
-
-  bool operator==(const UnlistedDevice&) const = default;
-};
+/// A device of the kubelet's lists, in the form of advertised.json.
+using ListedDevice = api::AdvertisedDevice;
 
 struct ListedResource {
   ResourceName name;
   EnvPrefix env_prefix = EnvPrefix::pci_resource;
+  /// Without ListedDevice::resource. A NUMA node is known for all of them or given for none.
   std::vector<ListedDevice> devices;
   bool places = false;  ///< its devices are places (Companion::place()), without group or allocation
 
@@ -51,8 +28,9 @@ struct Snapshot {
   std::uint64_t generation = 0;  ///< grows by one with each change
   /// They are in order of first appearance.
   std::vector<std::shared_ptr<const ListedResource>> resources;
-  /// Allocated devices without a list entry, except other plugins' and those without a known group.
-  std::vector<UnlistedDevice> unlisted;
+  /// Allocated devices without a list entry, since they are unavailable or unusable now. Other plugins'
+  /// devices and those without a known group are not among them.
+  std::vector<ListedDevice> unlisted;
   /// A release is awaited: a device is held back or only listed until one, a group has two allocations, or
   /// there are unlisted devices, or hostd sanitizes an allocated device after its use. Also true if a release
   /// would change the preferred GPU for a vGPU of another type (VgpuPlacement).

@@ -100,9 +100,9 @@ void add_missing(std::vector<Resource>& resources, std::span<const Resource> oth
     if (into == resources.end())
       into = resources.insert(into, {.name = other.name, .env_prefix = other.env_prefix, .devices = {}});
     for (const auto& device : other.devices)
-      if (std::ranges::find(into->devices, device.id, &AdvertisedDevice::id) == into->devices.end())
+      if (std::ranges::find(into->devices, device.id, &ScannedDevice::id) == into->devices.end())
         into->devices.push_back(device);
-    std::ranges::sort(into->devices, {}, &AdvertisedDevice::id);
+    std::ranges::sort(into->devices, {}, &ScannedDevice::id);
   }
 }
 
@@ -121,7 +121,7 @@ bool CdiEntries::drop_released(const Snapshot& snapshot) {
   const auto held = allocated(snapshot);
   bool dropped = false;
   for (auto& resource : resources_) {
-    dropped |= std::erase_if(resource.devices, [&](const AdvertisedDevice& device) {
+    dropped |= std::erase_if(resource.devices, [&](const ScannedDevice& device) {
                  const Key key(resource.name.text(), device.id);
                  return !advertised_.contains(key) && !held.contains(key);
                }) != 0;

@@ -17,9 +17,12 @@
 #include "hostfs/host_fs.h"
 #include "kubevirt-plugin/allocation/allocation_core.h"
 #include "kubevirt-plugin/allocation/snapshot.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 
 namespace ferry::plugin {
+
+/// The directory of CDI specifications for Kata, relative to the host's root.
+inline constexpr const char* kCdiDirectory = "var/run/cdi";
 
 /// The permission bits of a node ("/dev/vfio/8") on the host; absent: they cannot be read.
 using NodeMode = std::function<std::optional<mode_t>(const std::string& node)>;

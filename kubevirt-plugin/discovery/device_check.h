@@ -12,7 +12,7 @@
 
 #include "common/pinned.h"
 #include "common/result.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 
 namespace ferry::plugin {
 
@@ -24,8 +24,8 @@ enum class GroupState : std::uint8_t {
 
 /// Devices that are to be allocated together.
 struct HandOut {
-  std::set<std::uint32_t> groups;                         ///< IOMMU groups that must be closed
-  std::vector<std::vector<AdvertisedDevice>> containers;  ///< the devices of each
+  std::set<std::uint32_t> groups;                      ///< IOMMU groups that must be closed
+  std::vector<std::vector<ScannedDevice>> containers;  ///< the devices of each
 };
 
 /// The host's answer.

@@ -40,6 +40,13 @@ std::string NameRules::function_part(const std::string& ids, const std::string& 
                                             {"device", device}}));
 }
 
+Result<ResourceName> NameRules::function_name(const std::string& domain, const std::string& ids,
+                                              const std::string& human) const {
+  auto name = ResourceName::parse(domain + "/" + function_part(ids, human));
+  if (name) return name;
+  return ResourceName::parse(domain + "/" + ids.substr(ids.find(':') + 1));
+}
+
 std::string NameRules::vgpu_part(const std::string& type) const {
   return alias_or(*this, type, fill_template(vgpus, {{"name", mdev_resource_part(type)}}));
 }
@@ -113,7 +120,7 @@ Result<ResourceName> ResourceAssembly::name_of(const std::string& domain, const 
   return ResourceName::parse(domain + "/" + fallback);
 }
 
-void ResourceAssembly::add(AdvertisedDevice device, const std::string& part, const std::string& fallback,
+void ResourceAssembly::add(ScannedDevice device, const std::string& part, const std::string& fallback,
                            EnvPrefix prefix, const std::string& domain) {
   const auto name = name_of(domain.empty() ? domain_ : domain, device.model, part, fallback, prefix);
   if (!name) return add_unusable(device.id, name.error().message);
@@ -134,7 +141,7 @@ void ResourceAssembly::add_companion(std::string gpu, Companion companion, std::
                          .fallback = std::move(fallback)});
 }
 
-AdvertisedDevice* ResourceAssembly::find_function(const std::string& address) {
+ScannedDevice* ResourceAssembly::find_function(const std::string& address) {
   for (auto& [name, resource] : resources_)
     for (auto& device : resource.devices)
       if (device.kind == DeviceKind::pci_function && device.id == address) return &device;
@@ -175,7 +182,7 @@ ResourceSet ResourceAssembly::finish() && {
         add_unusable(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
       continue;
     }
-    std::ranges::sort(resource.devices, {}, &AdvertisedDevice::id);
+    std::ranges::sort(resource.devices, {}, &ScannedDevice::id);
     found_.resources.push_back(std::move(resource));
   }
   return std::move(found_);

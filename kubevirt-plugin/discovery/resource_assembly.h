@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "common/result.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 #include "vfio/judgement/fatal_errors.h"
 
 namespace ferry::plugin {
@@ -26,6 +26,9 @@ struct NameRules {
 
   /// The name part for a whole function. `ids`: "10de:2330". `human`: empty where it has no name for people.
   std::string function_part(const std::string& ids, const std::string& human) const;
+  /// "DOMAIN/PART" for a whole function, or "DOMAIN/2330" where the part makes no legal name.
+  Result<ResourceName> function_name(const std::string& domain, const std::string& ids,
+                                     const std::string& human) const;
   /// The name part for a vGPU. `type`: as its driver has it, "NVIDIA A40-8Q".
   std::string vgpu_part(const std::string& type) const;
   bool operator==(const NameRules&) const = default;
@@ -80,7 +83,7 @@ class ResourceAssembly {
 
   /// `part` is the name after the domain. If it makes no legal name, `fallback` is used; if that is empty,
   /// the device is not advertised. `domain`: empty for the assembly's own.
-  void add(AdvertisedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix,
+  void add(ScannedDevice device, const std::string& part, const std::string& fallback, EnvPrefix prefix,
            const std::string& domain = {});
 
   /// Adds a place for a companion of the function `gpu`, if the function is advertised and no other device
@@ -98,7 +101,7 @@ class ResourceAssembly {
   };
   Result<ResourceName> name_of(const std::string& domain, const std::string& model, const std::string& part,
                                const std::string& fallback, EnvPrefix prefix);
-  AdvertisedDevice* find_function(const std::string& address);
+  ScannedDevice* find_function(const std::string& address);
   void add_place(Waiting waiting);
   void warn(std::string text);
 

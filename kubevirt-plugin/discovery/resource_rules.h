@@ -24,7 +24,7 @@ enum class Companions {
   unasked,
   /// Devices of their own resources. A group goes to one pod, so no pod is allocated a GPU and its audio.
   devices,
-  /// Places (AdvertisedDevice::companions): a pod that asks for one besides a GPU gets that GPU's companion.
+  /// Places (ScannedDevice::companions): a pod that asks for one besides a GPU gets that GPU's companion.
   /// Functions that share no group with a GPU are not advertised.
   places,
 };

@@ -268,15 +268,15 @@ class Scanner::Round {
     const std::uint32_t group = function.iommu_group.value_or(0);
     const auto members = members_of(inventory_, function, rules_);
 
-    AdvertisedDevice device{.id = id,
-                            .kind = DeviceKind::pci_function,
-                            .model = function.ids(),
-                            .driver = function.driver.value_or(""),
-                            .iommu_group = group,
-                            .numa_node = function.numa_node,
-                            .nodes = vfio_nodes(nodes_, group, members),
-                            .problem = std::move(problem),
-                            .bus_path = bus_path(function.address)};
+    ScannedDevice device{.id = id,
+                         .kind = DeviceKind::pci_function,
+                         .model = function.ids(),
+                         .driver = function.driver.value_or(""),
+                         .iommu_group = group,
+                         .numa_node = function.numa_node,
+                         .nodes = vfio_nodes(nodes_, group, members),
+                         .problem = std::move(problem),
+                         .bus_path = bus_path(function.address)};
     const std::string human = human_name(function);
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
@@ -336,7 +336,7 @@ class Scanner::Round {
   }
 
   /// Adds the device for Kata: like `device` for KubeVirt, but with Kata's ID and CDI name.
-  void add_for_kata(const vfio::PciFunction& function, const std::string& human, AdvertisedDevice device) {
+  void add_for_kata(const vfio::PciFunction& function, const std::string& human, ScannedDevice device) {
     const auto key = kata_key(nodes_, device.iommu_group, function.vfio_devices);
     const std::string address = function.address.text();
     const auto [seen, is_new] = kata_devices_.try_emplace(key.id, &function);
@@ -363,7 +363,7 @@ class Scanner::Round {
                          .fallback = fmt::format("device_{:04x}", function.device)});
   }
 
-  void add_vgpu(AdvertisedDevice device, EnvPrefix prefix) {
+  void add_vgpu(ScannedDevice device, EnvPrefix prefix) {
     if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
     const std::string usual = mdev_resource_part(device.model);
     const std::string part = rules_.names.vgpu_part(device.model);
@@ -374,17 +374,17 @@ class Scanner::Round {
     if (!vgpu.iommu_group)
       return assembly_.add_unusable(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
     const auto* const parent = inventory_.find(vgpu.parent);
-    AdvertisedDevice device{.id = vgpu.id.text,
-                            .kind = DeviceKind::mediated_device,
-                            .model = vgpu.type_name,
-                            .driver = vgpu.driver.value_or(""),
-                            .iommu_group = *vgpu.iommu_group,
-                            .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
-                            .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
-                            .problem = problem_of(gpu, vgpu),
-                            .vgpu_type = vgpu.type_id,
-                            .gpu = gpu.address().text(),
-                            .bus_path = bus_path(gpu.address())};
+    ScannedDevice device{.id = vgpu.id.text,
+                         .kind = DeviceKind::mediated_device,
+                         .model = vgpu.type_name,
+                         .driver = vgpu.driver.value_or(""),
+                         .iommu_group = *vgpu.iommu_group,
+                         .numa_node = parent != nullptr ? parent->numa_node : std::nullopt,
+                         .nodes = vfio_nodes(nodes_, *vgpu.iommu_group, {}),
+                         .problem = problem_of(gpu, vgpu),
+                         .vgpu_type = vgpu.type_id,
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
   }
 
@@ -404,17 +404,17 @@ class Scanner::Round {
     for (auto& member : members) member.usable = member.usable || member.address == function->address;
     if (auto problem = group_problem(*group, members); !problem.empty())
       return assembly_.add_unusable(id, std::move(problem));
-    AdvertisedDevice device{.id = id,
-                            .kind = DeviceKind::vendor_vgpu,
-                            .model = vgpu.type_name,
-                            .driver = function->driver.value_or(""),
-                            .iommu_group = *group,
-                            .numa_node = function->numa_node,
-                            .nodes = vfio_nodes(nodes_, *group, members),
-                            .problem = problem_of(gpu, vgpu),
-                            .vgpu_type = vgpu.type_id,
-                            .gpu = gpu.address().text(),
-                            .bus_path = bus_path(gpu.address())};
+    ScannedDevice device{.id = id,
+                         .kind = DeviceKind::vendor_vgpu,
+                         .model = vgpu.type_name,
+                         .driver = function->driver.value_or(""),
+                         .iommu_group = *group,
+                         .numa_node = function->numa_node,
+                         .nodes = vfio_nodes(nodes_, *group, members),
+                         .problem = problem_of(gpu, vgpu),
+                         .vgpu_type = vgpu.type_id,
+                         .gpu = gpu.address().text(),
+                         .bus_path = bus_path(gpu.address())};
     add_vgpu(std::move(device), EnvPrefix::pci_resource);
   }
 
@@ -430,7 +430,7 @@ class Scanner::Round {
   std::string gpu_problem_;                                       // of the GPU whose vGPUs are being added
   std::map<std::string, const vfio::PciFunction*> kata_devices_;  // by the ID
   struct ForKata {
-    AdvertisedDevice device;
+    ScannedDevice device;
     std::string part;
     std::string fallback;
   };

@@ -15,10 +15,10 @@
 
 #include "common/result.h"
 #include "hostfs/host_fs.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/discovery/resource_assembly.h"
 #include "kubevirt-plugin/discovery/resource_rules.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/judgement/fatal_errors.h"
 #include "vfio/judgement/judge.h"

@@ -6,8 +6,11 @@
 #include <cerrno>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <future>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <sstream>
 #include <unistd.h>
 
@@ -16,6 +19,8 @@
 #include <spdlog/spdlog.h>
 
 #include "common/text/text.h"
+#include "common/unique_fd.h"
+#include "hostfs/host_directory.h"
 #include "kubevirt-plugin/discovery/device_nodes.h"
 #include "mdev/stuck_gpus.h"
 #include "mdev/vendor_vfio.h"
@@ -23,60 +28,89 @@
 namespace ferry::plugin {
 namespace {
 
-bool is_function_itself(const AdvertisedDevice& advertised) {
+bool is_function_itself(const ScannedDevice& advertised) {
   return advertised.kind == DeviceKind::pci_function || advertised.kind == DeviceKind::kata_function;
 }
 
-}  // namespace
-
-std::filesystem::path sysfs_path_of(const AdvertisedDevice& advertised) {
+/// The device's directory in sysfs, relative to the host's root.
+std::filesystem::path sysfs_path_of(const ScannedDevice& advertised) {
   const bool is_mediated = advertised.kind == DeviceKind::mediated_device;
   return std::filesystem::path(is_mediated ? "sys/bus/mdev/devices" : "sys/bus/pci/devices") /
          advertised.host_name();
 }
 
-std::filesystem::path group_path_of(const AdvertisedDevice& advertised) {
+/// The directory of sysfs that lists the members of the device's IOMMU group, relative to the host's root.
+std::filesystem::path group_path_of(const ScannedDevice& advertised) {
   return fmt::format("sys/kernel/iommu_groups/{}/devices", advertised.iommu_group);
 }
 
-Result<DeviceDirectories> DeviceDirectories::open(const HostFs& host, const AdvertisedDevice& advertised) {
-  auto own = HostDirectory::open(host, sysfs_path_of(advertised));
-  if (!own) return fail(std::move(own).error());
-  DeviceDirectories opened{.own = std::move(*own)};
-  if (is_function_itself(advertised))
-    if (auto config = opened.own.open("config", O_RDONLY)) opened.config = std::move(*config);
-  if (advertised.kind != DeviceKind::mediated_device)
-    if (auto group = HostDirectory::open(host, group_path_of(advertised))) opened.group = std::move(*group);
-  return opened;
-}
+/// Open directories of a device, for questions about it. A question that needs an absent directory uses its
+/// path.
+///
+/// sysfs gives each device and each group a directory of its own when it appears, and empties the directory
+/// when it goes. An entry found here therefore belongs to the device that existed at the time of opening; a
+/// missing entry may exist below the path. The list of a removed group is empty, so it counts only if it
+/// contains the device. A mediated device that is being removed may stay visible here a moment longer than by
+/// its path. ABI: fs/kernfs, as tests/vfio/kernel_effects_test.cpp shows.
+struct DeviceDirectories {
+  HostDirectory own;
+  /// Absent: for a vGPU, whose GPU's says more, or if it cannot be opened.
+  std::optional<UniqueFd> config = {};
+  /// Reads the file at group_path_of(). Absent: for a mediated device, alone in its group, or if it cannot be
+  /// opened.
+  std::optional<HostDirectory> group = {};
 
-bool DeviceDirectories::are_same(const DeviceDirectories& other) const {
-  const bool same_group = group && other.group ? group->is_same(*other.group) : !group && !other.group;
-  return own.is_same(other.own) && same_group;
-}
+  static Result<DeviceDirectories> open(const HostFs& host, const ScannedDevice& advertised) {
+    auto own = HostDirectory::open(host, sysfs_path_of(advertised));
+    if (!own) return fail(std::move(own).error());
+    DeviceDirectories opened{.own = std::move(*own)};
+    if (is_function_itself(advertised))
+      if (auto config = opened.own.open("config", O_RDONLY)) opened.config = std::move(*config);
+    if (advertised.kind != DeviceKind::mediated_device)
+      if (auto group = HostDirectory::open(host, group_path_of(advertised))) opened.group = std::move(*group);
+    return opened;
+  }
 
-std::shared_ptr<const DeviceDirectories> KeptDirectories::kept(const AdvertisedDevice& advertised) const {
-  const std::scoped_lock lock(mutex_);
-  const auto found = devices_.find({advertised.host_name(), advertised.iommu_group});
-  return found == devices_.end() ? nullptr : found->second;
-}
+  bool are_same(const DeviceDirectories& other) const {
+    const bool same_group = group && other.group ? group->is_same(*other.group) : !group && !other.group;
+    return own.is_same(other.own) && same_group;
+  }
+};
 
-Result<std::shared_ptr<const DeviceDirectories>> KeptDirectories::open(const HostFs& host,
-                                                                       const AdvertisedDevice& advertised) {
-  const Key key(advertised.host_name(), advertised.iommu_group);
-  auto opened = DeviceDirectories::open(host, advertised);
-  Devices let_go;  // closing takes as long as opening, so it happens after the lock
-  const std::scoped_lock lock(mutex_);
-  if (const auto former = devices_.find(key); former != devices_.end())
-    let_go.insert(devices_.extract(former));
-  if (!opened) return fail(std::move(opened).error());
-  if (devices_.size() >= kMost) devices_.swap(let_go);
-  auto now = std::make_shared<const DeviceDirectories>(std::move(*opened));
-  devices_.emplace(key, now);
-  return now;
-}
+/// Keeps the open directories of devices that were asked about, since opening them costs a quarter of the
+/// question. A device beyond kMostKept closes all of them. Directories of a removed device stay until then or
+/// until the next question. Directories in use stay open. Any thread may call.
+class KeptDirectories {
+ public:
+  /// Null: none are kept.
+  std::shared_ptr<const DeviceDirectories> kept(const ScannedDevice& advertised) const {
+    const std::scoped_lock lock(mutex_);
+    const auto found = devices_.find({advertised.host_name(), advertised.iommu_group});
+    return found == devices_.end() ? nullptr : found->second;
+  }
 
-namespace {
+  /// Opens the directories now and keeps them in place of the earlier ones.
+  Result<std::shared_ptr<const DeviceDirectories>> open(const HostFs& host, const ScannedDevice& advertised) {
+    const Key key(advertised.host_name(), advertised.iommu_group);
+    auto opened = DeviceDirectories::open(host, advertised);
+    Devices let_go;  // closing takes as long as opening, so it happens after the lock
+    const std::scoped_lock lock(mutex_);
+    if (const auto former = devices_.find(key); former != devices_.end())
+      let_go.insert(devices_.extract(former));
+    if (!opened) return fail(std::move(opened).error());
+    if (devices_.size() >= SysfsCheck::kMostKept) devices_.swap(let_go);
+    auto now = std::make_shared<const DeviceDirectories>(std::move(*opened));
+    devices_.emplace(key, now);
+    return now;
+  }
+
+ private:
+  using Key = std::pair<std::string, std::uint32_t>;  // its name in sysfs and its group
+  using Devices = std::map<Key, std::shared_ptr<const DeviceDirectories>>;
+
+  mutable std::mutex mutex_;
+  Devices devices_;
+};
 
 /// PCI vendors of accelerators.
 using Vendors = std::vector<std::uint16_t>;
@@ -92,7 +126,7 @@ Result<std::optional<std::string>> read_driver(const HostDirectory& directory) {
 /// `own_nodes`: the functions' own nodes can be used. Without them, a function whose driver allows viability
 /// needs no further read.
 GroupMember read_member(const HostFs& host, const HostDirectory& directory, const vfio::PciAddress& address,
-                        const Vendors& vendors, const AdvertisedDevice& advertised,
+                        const Vendors& vendors, const ScannedDevice& advertised,
                         std::optional<std::string> driver, bool own_nodes) {
   vfio::PciFunction function;
   function.driver = std::move(driver);
@@ -118,7 +152,7 @@ GroupMember read_member(const HostFs& host, const HostDirectory& directory, cons
 }
 
 /// Reads a group's members with few reads; a scan reads far more of each. `own_driver` is already known.
-Result<std::vector<GroupMember>> read_members(const HostFs& host, const AdvertisedDevice& advertised,
+Result<std::vector<GroupMember>> read_members(const HostFs& host, const ScannedDevice& advertised,
                                               const DeviceDirectories& directories,
                                               const std::optional<std::string>& own_driver,
                                               const Vendors& vendors) {
@@ -205,7 +239,7 @@ Result<> expect_same_function(const HostDirectory& function, const Result<Header
 }
 
 /// The pod gets the companions' addresses, so each must be unchanged and usable by a VM.
-Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertised,
+Result<> expect_companions(const HostFs& host, const ScannedDevice& advertised,
                            std::span<const GroupMember> members) {
   for (const auto& companion : advertised.companions) {
     const auto during = [&] { return "its companion " + companion.address; };
@@ -229,7 +263,7 @@ Result<> expect_companions(const HostFs& host, const AdvertisedDevice& advertise
 /// Asks about a vGPU's GPU, which may be gone while its driver still reports the vGPU. True: a write to the
 /// GPU is in progress, which blocks reads of its driver's data. Errors: the GPU is off the bus, the write
 /// concerns this vGPU, or it may never return.
-Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& advertised) {
+Result<bool> gpu_is_written_to(const HostFs& host, const ScannedDevice& advertised) {
   if (advertised.gpu.empty()) return false;  // the usual case, which needs no PCI address
   const auto gpu = vfio::PciAddress::parse(advertised.gpu);
   if (!gpu) return false;
@@ -247,7 +281,7 @@ Result<bool> gpu_is_written_to(const HostFs& host, const AdvertisedDevice& adver
   return stuck->contains(host, *gpu);
 }
 
-Result<> expect_same_kind(const HostFs& host, const AdvertisedDevice& advertised,
+Result<> expect_same_kind(const HostFs& host, const ScannedDevice& advertised,
                           const DeviceDirectories& directories) {
   const auto unread = gpu_is_written_to(host, advertised);
   if (!unread) return fail(unread.error());
@@ -285,7 +319,7 @@ bool is_uuid(std::string_view text) {
 }
 
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
-                                           const AdvertisedDevice& advertised,
+                                           const ScannedDevice& advertised,
                                            const DeviceDirectories& directories, GroupNode group_node) {
   if (auto same = expect_same_kind(host, advertised, directories); !same)
     return fail(std::move(same).error());
@@ -324,7 +358,7 @@ Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& ve
   return nodes;
 }
 
-std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<AdvertisedDevice>& devices) {
+std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<ScannedDevice>& devices) {
   std::vector<std::string> nodes;
   if (!host.exists("sys/class/egm")) return nodes;
   for (const auto& name : host.list("sys/class/egm").value_or(std::vector<std::string>{})) {
@@ -334,7 +368,7 @@ std::vector<std::string> shared_nodes(const HostFs& host, const std::vector<Adve
     const std::vector<std::string> gpus{std::istream_iterator<std::string>(words), {}};
     const bool all = std::ranges::all_of(gpus, [&](const std::string& gpu) {
       const auto address = vfio::PciAddress::parse(gpu);
-      return address && std::ranges::any_of(devices, [&](const AdvertisedDevice& device) {
+      return address && std::ranges::any_of(devices, [&](const ScannedDevice& device) {
                return device.kind != DeviceKind::kata_function && device.host_name() == address->text();
              });
     });
@@ -449,7 +483,7 @@ class SysfsCheck::Inquiry {
     return true;
   }
 
-  Result<std::vector<std::string>> ask_about(const AdvertisedDevice& device) {
+  Result<std::vector<std::string>> ask_about(const ScannedDevice& device) {
     turn_to({.group = device.iommu_group});
     const auto group_node = opened_.contains(device.iommu_group) ? GroupNode::is_there : GroupNode::unknown;
     const auto ask_in = [&](const DeviceDirectories& directories) {

@@ -27,7 +27,7 @@ v1beta1::ListAndWatchResponse message_of(const ListedResource& list) {
   for (const auto& listed : list.devices) {
     auto& device = *message.add_devices();
     device.set_id(listed.id);
-    device.set_health(listed.healthy() ? "Healthy" : "Unhealthy");
+    device.set_health(listed.healthy ? "Healthy" : "Unhealthy");
     if (listed.numa_node) device.mutable_topology()->add_nodes()->set_id(*listed.numa_node);
   }
   return message;

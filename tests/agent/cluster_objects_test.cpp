@@ -164,13 +164,14 @@ TEST(ClusterObjects, TheFieldsThatAreKeptAreThoseThatAreRead) {
     object = json::parse(filter.finish());
     EXPECT_FALSE(object.contains("spec"));
   }
-  EXPECT_EQ(node_pods_of(kept, node), node_pods_of(whole, node));
-  EXPECT_EQ(node_pods_of(kept, node).at(0).daemon_set->text(), "s/d");
-  EXPECT_EQ(node_pods_of(kept, node).at(1).kept, "it is a static pod");
-  EXPECT_EQ(vmis_of(kept), vmis_of(whole));
   const BelievedOwners believed{.spaces = {"s"}, .operator_space = ""};
-  EXPECT_EQ(pods_of(kept, believed).at(0).daemon_set, "d");
-  EXPECT_TRUE(pods_of(kept, believed).at(0).runs);
+  const auto pods = pods_of(kept, believed, &node);
+  EXPECT_EQ(pods, pods_of(whole, believed, &node));
+  EXPECT_EQ(pods.at(0).controller->text(), "s/d");
+  EXPECT_EQ(pods.at(1).kept, "it is a static pod");
+  EXPECT_EQ(pods.at(0).daemon_set, "d");
+  EXPECT_TRUE(pods.at(0).runs);
+  EXPECT_EQ(vmis_of(kept), vmis_of(whole));
 }
 
 TEST(ClusterObjects, VmisByTheirPods) {
@@ -190,10 +191,11 @@ TEST(ClusterObjects, VmisByTheirPods) {
 }
 
 TEST(ClusterObjects, APatchSaysOnlyWhatChanges) {
-  EXPECT_TRUE(patch_of({}, {}).is_null());
-  EXPECT_EQ(patch_of({{"a", "1"}, {"b", std::nullopt}}, {{"c", "2"}}),
+  EXPECT_TRUE(patch_of({}).is_null());
+  EXPECT_EQ(patch_of({.labels = {{"a", "1"}, {"b", std::nullopt}}, .annotations = {{"c", "2"}}}),
             json::parse(R"({"metadata":{"labels":{"a":"1","b":null},"annotations":{"c":"2"}}})"));
-  EXPECT_EQ(patch_of({}, {{"c", std::nullopt}}), json::parse(R"({"metadata":{"annotations":{"c":null}}})"));
+  EXPECT_EQ(patch_of({.annotations = {{"c", std::nullopt}}}),
+            json::parse(R"({"metadata":{"annotations":{"c":null}}})"));
 }
 
 }  // namespace

@@ -38,8 +38,8 @@ std::string has_failed(const std::string& why) {
   return drain_mark_text({.generation = kGeneration, .since = {}, .failed = why});
 }
 
-NodePod pod(const char* name, const char* kept = "", bool ends = false) {
-  return {.space = "a", .name = name, .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
+PodOnNode pod(const char* name, const char* kept = "", bool ends = false) {
+  return {.name = name, .space = "a", .uid = std::string("uid-") + name, .kept = kept, .ends = ends};
 }
 api::ReportedUser of_kubelet(const char* name) {
   return {.kind = "pod", .name = std::string("a/") + name};
@@ -61,7 +61,7 @@ api::AcceleratorStatus held_by(std::vector<api::ReportedUser> users, bool only =
 }
 
 /// A node that has been refused what its label asks for.
-NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<PodOnNode> pods) {
   NodeSnapshot snapshot;
   snapshot.node = test::node_with({{api::kWorkloadLabel, "vm-passthrough"}});
   snapshot.configs = test::usual_configs();
@@ -75,7 +75,7 @@ NodeSnapshot refused(std::vector<api::AcceleratorStatus> gpus, std::vector<NodeP
   return snapshot;
 }
 /// And shows that its pods are being evicted.
-NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<NodePod> pods) {
+NodeSnapshot begun(std::vector<api::AcceleratorStatus> gpus, std::vector<PodOnNode> pods) {
   NodeSnapshot snapshot = refused(std::move(gpus), std::move(pods));
   snapshot.node.labels[api::kStateLabel] = "draining";
   snapshot.node.annotations = {{api::kDrainAnnotation, running()}, {api::kCordonedAnnotation, kOurs}};
@@ -120,7 +120,7 @@ TEST(Drain, KeepsOperandsAwayMeanwhile) {
 
 // An operand is resumed when a change is blocked, and opens the GPU beside the pod that blocked it.
 TEST(Drain, PausesAnOperandBesideAPodThatItEvicts) {
-  const std::vector<NodePod> pods = {pod("job"), pod("dcgm", "it is of DaemonSet a/nvidia-dcgm")};
+  const std::vector<PodOnNode> pods = {pod("job"), pod("dcgm", "it is of DaemonSet a/nvidia-dcgm")};
   const auto with_dcgm = [](NodeSnapshot snapshot, const char* label) {
     snapshot.node.labels[kDcgm] = label;
     snapshot.others.pods = {PodOnNode{.name = "dcgm", .daemon_set = "nvidia-dcgm", .uid = "uid-dcgm"}};
@@ -159,7 +159,7 @@ TEST(Drain, IsForGpusThatNeedAChange) {
     EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, {pod("p")})).evict, ElementsAre(pod("p")));
     // A VM that runs on it stays: its end would mend nothing.
     ill.users = {vm_in("vm"), of_kubelet("vm")};
-    const std::vector<NodePod> pods = {pod("p"), pod("vm")};
+    const std::vector<PodOnNode> pods = {pod("p"), pod("vm")};
     EXPECT_THAT(reconcile(begun({held_by({of_kubelet("p")}), ill}, pods)).evict, ElementsAre(pod("p")));
     EXPECT_THAT(reconcile(refused({ill}, pods)), leaves_it());
     EXPECT_THAT(reconcile(begun({ill}, pods)), undoes_all()) << "the last change is made";

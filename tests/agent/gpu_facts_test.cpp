@@ -185,7 +185,7 @@ TEST(GpuErrors, AreThoseOfBothEndsOfTheLink) {
   const auto facts = read_gpu_facts(host, gpus);
   std::vector<std::string> seen;
   for (const ReportedErrors& errors : facts.at(0).errors) {
-    seen.push_back(std::string(text(errors.end)) + " " + std::string(text(errors.severity)) + " " +
+    seen.push_back(std::string(errors.port) + " " + std::string(errors.severity) + " " +
                    std::to_string(errors.counts.total.value_or(0)));
   }
   EXPECT_THAT(seen, ElementsAre("device correctable 3", "device fatal 0", "upstream correctable 9"));

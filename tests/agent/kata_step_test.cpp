@@ -6,11 +6,13 @@
 #include "agent/rollout/rollout.h"
 #include "api/labels.h"
 #include "tests/agent/snapshots.h"
+#include "tests/support/must.h"
 
 namespace ferry::agent {
 namespace {
 
 using test::config;
+using test::must;
 using test::node_with;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -28,16 +30,18 @@ KataSource source(const std::string& text) {
 }
 
 TEST(DesiredRuntimes, IsOfTheClassesWhoseSelectorFits) {
-  EXPECT_THAT(desired_runtimes(source(kTwo), {}).classes, ElementsAre("kata-a"));
-  EXPECT_THAT(desired_runtimes(source(kTwo), {{"example.com/gpu", "false"}}).classes, ElementsAre("kata-a"));
-  EXPECT_THAT(desired_runtimes(source(kTwo), {{"example.com/gpu", "true"}}).classes,
-              ElementsAre("kata-a", "kata-c"));
+  const auto classes = [](const Labels& labels) {
+    return must(desired_runtimes(source(kTwo), labels)).value().classes;
+  };
+  EXPECT_THAT(classes({}), ElementsAre("kata-a"));
+  EXPECT_THAT(classes({{"example.com/gpu", "false"}}), ElementsAre("kata-a"));
+  EXPECT_THAT(classes({{"example.com/gpu", "true"}}), ElementsAre("kata-a", "kata-c"));
 }
 
 TEST(DesiredRuntimes, EverythingGoesOnlyByAFileThatSaysSo) {
-  const DesiredRuntimes none = desired_runtimes(source("version: v2\nruntimeClasses: []\n"), {});
-  EXPECT_TRUE(none.counts);
-  EXPECT_THAT(none.classes, IsEmpty());
+  const auto none = must(desired_runtimes(source("version: v2\nruntimeClasses: []\n"), {}));
+  ASSERT_TRUE(none);
+  EXPECT_THAT(none->classes, IsEmpty());
   struct {
     KataSource source;
     const char* trouble;
@@ -52,12 +56,12 @@ TEST(DesiredRuntimes, EverythingGoesOnlyByAFileThatSaysSo) {
       {{.name = "x", .trouble = "it is forbidden"}, "it is forbidden"},
   };
   for (const auto& fault : kFaults) {
-    const DesiredRuntimes desired = desired_runtimes(fault.source, {});
-    EXPECT_FALSE(desired.counts) << fault.trouble;
-    EXPECT_THAT(desired.trouble, HasSubstr(fault.trouble));
-    EXPECT_NE(desired.trouble, "");
+    const auto desired = desired_runtimes(fault.source, {});
+    ASSERT_FALSE(desired) << fault.trouble;
+    EXPECT_THAT(desired.error().text(), HasSubstr(fault.trouble));
+    EXPECT_NE(desired.error().text(), "");
   }
-  EXPECT_EQ(desired_runtimes({.name = "x", .is_known = false}, {}).trouble, "");
+  EXPECT_FALSE(must(desired_runtimes({.name = "x", .is_known = false}, {})));
 }
 
 /// A node on its way, with hostd's answer.

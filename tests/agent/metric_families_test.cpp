@@ -350,16 +350,15 @@ TEST(MetricFamilies, OfRefusals) {
 TEST(MetricFamilies, OfSysfs) {
   MetricsSnapshot snapshot;
   snapshot.looked_at = std::chrono::system_clock::time_point(std::chrono::milliseconds(1'700'000'000'250));
-  snapshot.facts = {
-      {.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
-       .power_state = "D0",
-       .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
-       .errors = {{.end = LinkEnd::upstream,
-                   .severity = Severity::correctable,
-                   .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
-                  {.severity = Severity::fatal, .counts = {.total = std::nullopt, .counts = {}}}},
-       .group_viable = false},
-      {.address = must(vfio::PciAddress::parse("0000:3c:00.0")), .held = true}};
+  snapshot.facts = {{.address = must(vfio::PciAddress::parse("0000:3b:00.0")),
+                     .power_state = "D0",
+                     .link = {.current_speed = 2.5e9, .max_speed = 16e9, .current_lanes = 8, .max_lanes = 16},
+                     .errors = {{.port = "upstream",
+                                 .severity = "correctable",
+                                 .counts = {.total = 7, .counts = {{"BadTLP", 3}, {"RxErr", 0}}}},
+                                {.severity = "fatal", .counts = {.total = std::nullopt, .counts = {}}}},
+                     .group_viable = false},
+                    {.address = must(vfio::PciAddress::parse("0000:3c:00.0")), .held = true}};
   EXPECT_THAT(
       lines(snapshot),
       AllOf(Contains("ferry_pcie_link_transfers_per_second{pci_bus_id=\"0000:3b:00.0\"} 2500000000"),

@@ -653,16 +653,18 @@ TEST(Reconcile, HoldsAPatchThatOthersHaveReverted) {
   snapshot.now = kNow;
   snapshot.memory.host.changed_at = kNow;
   const ReconcileResult first = reconcile(snapshot);
-  EXPECT_EQ(first.patch, ReconcileResult::Patch::send);
+  EXPECT_TRUE(first.sends_patch);
   EXPECT_FALSE(first.record_events) << "the Node shows their cause later";
   snapshot.memory.patch.last = {first.labels, first.annotations, first.unschedulable};
   snapshot.memory.patch.again = kNow + seconds(5);
-  EXPECT_EQ(reconcile(snapshot).patch, ReconcileResult::Patch::held);
+  EXPECT_FALSE(reconcile(snapshot).sends_patch);
+  EXPECT_FALSE(reconcile(snapshot).empty());
   EXPECT_EQ(requeue_of(reconcile(snapshot)), "5 s: the patch that others reverted is sent again");
   snapshot.now += seconds(5);
-  EXPECT_EQ(reconcile(snapshot).patch, ReconcileResult::Patch::send);
+  EXPECT_TRUE(reconcile(snapshot).sends_patch);
   snapshot.node.labels = with_changes(snapshot.node.labels, first.labels);
-  EXPECT_EQ(reconcile(snapshot).patch, ReconcileResult::Patch::none);
+  EXPECT_FALSE(reconcile(snapshot).sends_patch);
+  EXPECT_TRUE(reconcile(snapshot).empty());
   EXPECT_TRUE(reconcile(snapshot).record_events);
 }
 

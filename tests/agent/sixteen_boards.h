@@ -37,11 +37,10 @@ inline agent::GpuFacts facts_of(const api::AcceleratorStatus& gpu) {
       .power_state = "D0",
       .link = {.current_speed = 16e9, .max_speed = 16e9, .current_lanes = 16, .max_lanes = 16},
       .group_viable = true};
-  for (const agent::LinkEnd end : {agent::LinkEnd::device, agent::LinkEnd::upstream})
-    for (const agent::Severity severity :
-         {agent::Severity::correctable, agent::Severity::nonfatal, agent::Severity::fatal})
+  for (const char* const port : {"device", "upstream"})
+    for (const char* const severity : {"correctable", "nonfatal", "fatal"})
       out.errors.push_back(
-          {.end = end, .severity = severity, .counts = {.total = 3, .counts = {{"BadTLP", 3}}}});
+          {.port = port, .severity = severity, .counts = {.total = 3, .counts = {{"BadTLP", 3}}}});
   return out;
 }
 

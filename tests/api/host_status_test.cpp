@@ -77,7 +77,7 @@ TEST(HostStatusFile, ReadsBackAsItself) {
   EXPECT_EQ(must(read_host_status(host_status_text(least))), least);
   for (const auto phase :
        {NodePhase::idle, NodePhase::ready, NodePhase::applying, NodePhase::blocked, NodePhase::failed})
-    EXPECT_EQ(parse_node_phase(text(phase)), phase);
+    EXPECT_EQ(value_for(words_of(phase), text(phase)), phase);
   for (const auto allocation : {Allocation::device_plugin, Allocation::dra})
     EXPECT_EQ(parse_allocation(text(allocation)), allocation);
 }

@@ -18,6 +18,8 @@ using testing::Not;
 constexpr const char* kFirst = "0000:17:00.0";
 constexpr const char* kSecond = "0000:3b:00.0";
 constexpr const char* kSwitch = "0000:05:00.0";
+constexpr const char* kSwitchOfA100 = "0000:06:00.0";
+constexpr const char* kRecord = "var/lib/ferry-hostd/gpus/mode-change.json";
 
 class CcVerbs : public testing::Test {
  protected:
@@ -30,18 +32,21 @@ class CcVerbs : public testing::Test {
     add(kSecond, "10de:2901", 0x030200, 8, BarModel::Kind::gb100);
   }
   void add(const std::string& gpu, const std::string& ids, std::uint32_t device_class, unsigned group,
-           BarModel::Kind kind) {
+           BarModel::Kind kind, const std::string& driver = "vfio-pci") {
     kernel_.add_function({.address = gpu,
                           .ids = ids,
                           .class_code = device_class,
                           .group = group,
-                          .driver = "vfio-pci",
-                          .driver_override = "vfio-pci"});
+                          .driver = driver,
+                          .driver_override = driver});
     const std::string folder = "sys/bus/pci/devices/" + gpu + "/";
     kernel_.file(folder + "enable", "0\n");
     kernel_.file(folder + "power/control", "on\n");
     kernel_.file(folder + "resource", "0x0000000090000000 0x0000000090ffffff 0x0000000000040200\n");
     BarModel(kind).save((kernel_.root() / folder / "resource0").string());
+  }
+  void add_switch(const std::string& driver = "vfio-pci") {
+    add(kSwitch, "10de:22a3", 0x068000, 5, BarModel::Kind::ls10, driver);
   }
   test::ProgramResult cc(std::vector<std::string> words) {
     words.insert(words.begin(), {"--host-root", kernel_.root().string(), "cc"});
@@ -79,7 +84,8 @@ TEST_F(CcVerbs, SetThatFailsSaysThatAllIsAsBefore) {
 }
 
 TEST_F(CcVerbs, ProtectedPcieIsOfAWholeBoard) {
-  add(kSwitch, "10de:22a3", 0x068000, 5, BarModel::Kind::ls10);
+  add_switch();
+  add(kSwitchOfA100, "10de:1af1", 0x068000, 6, BarModel::Kind::lr10);
   EXPECT_EQ(cc({"plan", "ppcie"}).out,
             "DEVICE        CHIP   NOW  THEN\n"
             "0000:05:00.0  ls10   off  ppcie\n"
@@ -88,6 +94,68 @@ TEST_F(CcVerbs, ProtectedPcieIsOfAWholeBoard) {
             "DEVICE        CHIP   NOW  THEN\n"
             "0000:17:00.0  gh100  off  on\n"
             "0000:3b:00.0  gb100  off  on\n");
+}
+
+TEST_F(CcVerbs, OffLeavesOutSwitchesOfTheHostUnlessAGpuIsInProtectedPcie) {
+  kernel_.add_driver({.name = "nvidia-nvswitch", .ids = {"10de:22a3"}});
+  add_switch("nvidia-nvswitch");
+  const std::string owned =
+      "driver nvidia-nvswitch owns it, and only vfio-pci keeps VMs away during a change\n";
+  const auto plan = cc({"plan", "off"});
+  EXPECT_EQ(plan.status, 0);
+  EXPECT_EQ(plan.out,
+            "DEVICE        CHIP   NOW  THEN\n"
+            "0000:17:00.0  gh100  off  off\n"
+            "0000:3b:00.0  gb100  off  off\n");
+  EXPECT_EQ(plan.err, "note: 0000:05:00.0 is left out, since no GPU is in protected PCIe: " + owned);
+
+  BarModel gpu(BarModel::Kind::gh100);
+  gpu.set_knob(BarModel::kProtectedPcie, 1);
+  gpu.reset();
+  gpu.save((kernel_.root() / "sys/bus/pci/devices" / kFirst / "resource0").string());
+  const auto of_board = cc({"plan", "off"});
+  EXPECT_EQ(of_board.status, 4);
+  EXPECT_EQ(of_board.err, "ferry: 0000:05:00.0: " + owned +
+                              "hint: protected PCIe is of all GPUs and NVSwitches of a board: this one must "
+                              "be ready first\n");
+}
+
+TEST_F(CcVerbs, ADeviceThatIsNotReadyIsLeftOutByNameOnlyWhereAPartMayChange) {
+  add_switch();
+  kernel_.file(std::string("sys/bus/pci/devices/") + kFirst + "/power_state", "D3hot\n");
+  const auto one = cc({"plan", "on"});
+  EXPECT_EQ(one.status, 4);
+  EXPECT_THAT(one.err, HasSubstr("0000:17:00.0: it sleeps (D3hot)"));
+  EXPECT_THAT(one.err, HasSubstr("name the others with --device"));
+  const auto board = cc({"plan", "ppcie"});
+  EXPECT_EQ(board.status, 4);
+  EXPECT_THAT(board.err, HasSubstr("0000:17:00.0: it sleeps (D3hot)"));
+  EXPECT_THAT(board.err, HasSubstr("this one must be ready first"));
+  EXPECT_THAT(board.err, Not(HasSubstr("--device")));
+}
+
+TEST_F(CcVerbs, RefusesWhileTheRecordCannotBeRead) {
+  kernel_.file(kRecord, "[[[[");
+  for (const char* verb : {"plan", "set"}) {
+    const auto refused = cc({verb, "on"});
+    EXPECT_EQ(refused.status, 1) << verb;
+    EXPECT_EQ(refused.out, "") << verb;
+    EXPECT_THAT(refused.err, testing::StartsWith("ferry: /var/lib/ferry-hostd/gpus/mode-change.json: "));
+    EXPECT_THAT(refused.err, HasSubstr("docs/cc.md says what to do"));
+  }
+}
+
+TEST_F(CcVerbs, AnotherBoardAtARecordedAddressIsFree) {
+  kernel_.file(kRecord,
+               R"({"version": 1, "devices": [{"address": "0000:17:00.0", "ids": "10de:2335", "wanted": "on",
+                   "mode": "off", "knobs": [{"knob": 8, "value": 0}]}]})");
+  EXPECT_THAT(test::run_ferry({"--host-root", kernel_.root().string(), "status", "-o", "json"}).out,
+              Not(HasSubstr("interrupted-mode-change")));
+  const auto set = cc({"set", "ppcie", "--device", kSecond});
+  EXPECT_EQ(set.status, 4) << "the undo comes first";
+  EXPECT_THAT(set.err, HasSubstr("0000:17:00.0: a change of the confidential mode of a board 10de:2335 was "
+                                 "interrupted, and a board 10de:2330 is there now"));
+  EXPECT_FALSE(kernel_.exists(kRecord));
 }
 
 TEST_F(CcVerbs, StatusHasANoteAboutAnInterruptedChange) {
@@ -100,7 +168,7 @@ TEST_F(CcVerbs, StatusHasANoteAboutAnInterruptedChange) {
       "has "
       "undone it";
   EXPECT_THAT(status({}), Not(HasSubstr("was interrupted")));
-  kernel_.file("var/lib/ferry-hostd/gpus/mode-change.json",
+  kernel_.file(kRecord,
                R"({"version": 1, "devices": [{"address": "0000:17:00.0", "ids": "10de:2330", "wanted": "on",
                    "mode": "off", "knobs": [{"knob": 8, "value": 0}]}]})");
   EXPECT_THAT(status({}), HasSubstr(note));
@@ -126,12 +194,15 @@ void PrintTo(const Refused& row, std::ostream* out) {
 class CcRefuses : public CcVerbs, public testing::WithParamInterface<Refused> {};
 
 TEST_P(CcRefuses, BeforeAnythingIsWritten) {
-  add(kSwitch, "10de:22a3", 0x068000, 5, BarModel::Kind::ls10);
-  std::vector<std::string> words = {"set"};
-  words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
-  const auto set = cc(words);
-  EXPECT_EQ(set.status, GetParam().status);
-  EXPECT_THAT(set.err, testing::StartsWith("ferry: " + GetParam().message));
+  add_switch();
+  add(kSwitchOfA100, "10de:1af1", 0x068000, 6, BarModel::Kind::lr10);
+  for (const char* verb : {"plan", "set"}) {
+    std::vector<std::string> words = {verb};
+    words.insert(words.end(), GetParam().words.begin(), GetParam().words.end());
+    const auto refused = cc(words);
+    EXPECT_EQ(refused.status, GetParam().status) << verb;
+    EXPECT_THAT(refused.err, testing::StartsWith("ferry: " + GetParam().message)) << verb;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -150,7 +221,17 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"ppcie_of_blackwell",
                 {"ppcie", "--device", kSecond},
                 4,
-                "0000:3b:00.0: only boards of Hopper have protected PCIe"}),
+                "0000:3b:00.0: its chip gb100 has no mode 'ppcie'"},
+        Refused{
+            "on_of_a_switch", {"on", "--device", kSwitch}, 4, "0000:05:00.0: its chip ls10 has no mode 'on'"},
+        Refused{"devtools_of_a_switch",
+                {"devtools", "--device", kFirst, "--device", kSwitch},
+                4,
+                "0000:05:00.0: its chip ls10 has no mode 'devtools'"},
+        Refused{"switch_of_an_a100",
+                {"off", "--device", kSwitchOfA100},
+                2,
+                "0000:06:00.0 is no device of this host with confidential modes"}),
     [](const auto& row) { return row.param.name; });
 
 }  // namespace

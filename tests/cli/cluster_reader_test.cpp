@@ -29,6 +29,12 @@ class ClusterReader : public testing::Test, public KubeFixture {
     for (const auto* list : {&objects.nodes, &objects.pods, &objects.vmis})
       for (const json& object : *list) server.put(object);
   }
+  Result<kubectl::ClusterObjects> read_with_vmis() {
+    auto objects = kubectl::read_cluster(asks());
+    if (!objects) return objects;
+    if (auto read = kubectl::read_vmis(asks(), *objects); !read) return fail(std::move(read).error());
+    return objects;
+  }
   /// Each list of this kind is answered so.
   void answer_lists_of(const std::string& plural, const ApiFault& fault) {
     server.script = [=](const kube::ApiRequest& request) -> std::optional<ApiFault> {
@@ -43,13 +49,13 @@ TEST_F(ClusterReader, HasWhatTheServerHas) {
   auto ended = gpu_pod("ml", "ended", "gpu-1", {{kWholeL40s, 1}});
   ended["status"]["phase"] = "Succeeded";
   server.put(ended);
-  const auto objects = kubectl::read_cluster(asks(), kubectl::VmisRead::yes);
+  const auto objects = read_with_vmis();
   ASSERT_TRUE(objects) << message_of(objects);
   EXPECT_THAT(objects->nodes, SizeIs(2));
   EXPECT_THAT(objects->pods, SizeIs(2)) << "without the one that has ended, and the one without a GPU";
   EXPECT_THAT(objects->vmis, SizeIs(3)) << "without the one that has no GPU";
   EXPECT_THAT(objects->notes, IsEmpty());
-  const auto of_list = kubectl::read_cluster(asks(), kubectl::VmisRead::no);
+  const auto of_list = kubectl::read_cluster(asks());
   ASSERT_TRUE(of_list);
   EXPECT_THAT(of_list->vmis, IsEmpty());
   EXPECT_EQ(server.count("GET", "virtualmachineinstances"), 1U) << "`list` needs no right to see VMs";
@@ -59,7 +65,7 @@ TEST_F(ClusterReader, HasWhatTheServerHas) {
 TEST_F(ClusterReader, NeedsNoKubevirt) {
   put(composed_cluster("mixed").objects);
   answer_lists_of("virtualmachineinstances", {.status = 404, .body = "404 page not found\n"});
-  const auto objects = kubectl::read_cluster(asks(), kubectl::VmisRead::yes);
+  const auto objects = read_with_vmis();
   ASSERT_TRUE(objects) << message_of(objects);
   EXPECT_THAT(objects->notes, IsEmpty());
 }
@@ -67,12 +73,12 @@ TEST_F(ClusterReader, NeedsNoKubevirt) {
 TEST_F(ClusterReader, SaysWhatTheRoleDoesNotShow) {
   put(composed_cluster("mixed").objects);
   answer_lists_of("virtualmachineinstances", ApiFault::status_of(403, "Forbidden"));
-  const auto objects = kubectl::read_cluster(asks(), kubectl::VmisRead::yes);
+  const auto objects = read_with_vmis();
   ASSERT_TRUE(objects) << message_of(objects);
   EXPECT_THAT(objects->notes, ElementsAre(HasSubstr("VMs that have no pod yet are not shown: ")));
   EXPECT_THAT(kubectl::cluster_gpus(*objects).users, SizeIs(3)) << "pods show the others";
   answer_lists_of("pods", ApiFault::status_of(403, "Forbidden"));
-  const auto without_pods = kubectl::read_cluster(asks(), kubectl::VmisRead::no);
+  const auto without_pods = kubectl::read_cluster(asks());
   EXPECT_EQ(code_of(without_pods), kube::ApiErrc::forbidden);
   EXPECT_THAT(without_pods.error().hint, HasSubstr("list on pods"));
 }

@@ -2,7 +2,6 @@
 #include "cli/completion/command_model.h"
 
 #include <filesystem>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -10,7 +9,9 @@
 #include <gmock/gmock.h>
 
 #include "cli/command_line.h"
+#include "cli/options/value_option.h"
 #include "tests/cli/run_program.h"
+#include "tests/cli/written_commands.h"
 #include "tests/vfio/machines.h"
 
 namespace ferry::cli {
@@ -26,10 +27,8 @@ class CommandModelTest : public testing::Test {
  protected:
   CommandModelTest() : app_("all of it", "program") {
     app_.set_version_flag("--version", "1");
-    app_.add_option("-c,--colour", colour_, "which")
-        ->transform(CLI::CheckedTransformer(
-            std::map<std::string, Colour>{{"red", Colour::red}, {"green", Colour::green}}))
-        ->option_text("COLOUR [red]");
+    add_choice(app_, "-c,--colour COLOUR [red]", colour_, {{"red", Colour::red}, {"green", Colour::green}},
+               "which");
     app_.add_flag("--hidden", flag_)->group("");
     CLI::App* outer = app_.add_subcommand("outer", "some");
     outer->fallthrough();
@@ -68,14 +67,14 @@ TEST_F(CommandModelTest, HasWhatTheTreeParses) {
   EXPECT_EQ(colour.value, "COLOUR");
   EXPECT_THAT(colour.words, ElementsAre("green", "red"));
   EXPECT_FALSE(colour.repeats);
-  EXPECT_FALSE(root.options.front().takes_value());
+  EXPECT_EQ(root.options.front().value, "");
 
   ASSERT_EQ(root.commands.size(), 2U) << "one is hidden";
   const CommandModel& inner = root.commands.front().commands.front();
-  EXPECT_EQ(inner.words(), "outer inner");
+  EXPECT_EQ(test::path_words(inner), "outer inner");
   EXPECT_EQ(inner.description, "one");
   EXPECT_THAT(names(inner.options), ElementsAre("--help", "--flag", "--file", "--more", "--colour"));
-  EXPECT_FALSE(inner.options[1].takes_value());
+  EXPECT_EQ(inner.options[1].value, "");
   EXPECT_EQ(inner.options[2].value, "FILE");
   EXPECT_THAT(inner.options[2].words, IsEmpty());
   EXPECT_EQ(inner.options[3].value, "DIR");
@@ -83,13 +82,6 @@ TEST_F(CommandModelTest, HasWhatTheTreeParses) {
   EXPECT_THAT(inner.options[4].words, ElementsAre("b", "a"));
   ASSERT_EQ(inner.positionals.size(), 1U);
   EXPECT_EQ(inner.positionals.front().description, "a word");
-}
-
-TEST_F(CommandModelTest, InheritsWhereTheTreeFallsThrough) {
-  const CommandModel root = model();
-  EXPECT_THAT(names(root.commands.front().inherited), ElementsAre("--colour"));
-  EXPECT_THAT(names(root.commands.front().commands.front().inherited), IsEmpty()) << "it has its own";
-  EXPECT_THAT(names(root.commands.back().inherited), IsEmpty());
 }
 
 TEST_F(CommandModelTest, WordsThatAreSuggestedAreNotTheOnlyOnes) {
@@ -103,9 +95,9 @@ TEST_F(CommandModelTest, WordsThatAreSuggestedAreNotTheOnlyOnes) {
 TEST_F(CommandModelTest, ListsEachCommand) {
   const CommandModel root = model();
   std::vector<std::string> all;
-  const auto commands = all_commands(root);
+  const auto commands = test::all_commands(root);
   all.reserve(commands.size());
-  for (const CommandModel* command : commands) all.push_back(command->words());
+  for (const CommandModel* command : commands) all.push_back(test::path_words(*command));
   EXPECT_THAT(all, ElementsAre("", "outer", "outer inner", "alone"));
 }
 
@@ -129,7 +121,7 @@ TEST(CommandModelOfFerry, WhatIsSuggestedIsWhatIsTaken) {
         Suggested{{"vgpu", "choose"}, "--series", {"--memory", "1GiB"}}}) {
     SCOPED_TRACE(option);
     std::vector<std::string> words;
-    for (const CommandModel* each : all_commands(root)) {
+    for (const CommandModel* each : test::all_commands(root)) {
       if (each->path != command) continue;
       for (const OptionModel& known : each->options)
         if (known.names.back() == option) words = known.words;

@@ -65,6 +65,33 @@ TEST_F(Doctor, NamesNvSwitchesWithoutAFabricManager) {
   EXPECT_THAT(doctor({"-v"}).out, HasSubstr("  pass     fabric-manager "));
 }
 
+TEST_F(Doctor, NamesSwitchesOnVfioThatNoVmGets) {
+  kernel_.add_driver({.name = "nvidia-nvswitch", .ids = {"10de:22a3"}});
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function(test::kinds::kNvSwitch, "0000:05:00.0", 2, "nvidia-nvswitch");
+  kernel_.add_function({.address = "0000:06:00.0",
+                        .ids = "10de:22a3",
+                        .class_code = 0x068000,
+                        .group = 3,
+                        .driver = "vfio-pci",
+                        .driver_override = "vfio-pci"});
+  kernel_.file("proc/812/comm", "nv-fabricmanage\n");
+  kernel_.file("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=0\n");
+  EXPECT_THAT(doctor({"-v"}).out, HasSubstr("  pass     fabric-manager "));
+
+  kernel_.file("usr/share/nvidia/nvswitch/fabricmanager.cfg", "FABRIC_MODE=1\n");
+  const auto shared = doctor();
+  EXPECT_THAT(shared.out, HasSubstr("  warn     fabric-manager "));
+  EXPECT_THAT(shared.out, HasSubstr("shares those on vfio (0000:06:00.0) among VMs"));
+
+  kernel_.file("sys/kernel/iommu_groups/3/reserved_regions",
+               "0x000000007b000000 0x000000007f7fffff direct\n");
+  const auto broken = doctor();
+  EXPECT_THAT(broken.out, HasSubstr("passthrough: 1 of 1 GPU ready ("));
+  EXPECT_THAT(broken.out, HasSubstr("\n0000:06:00.0 "));
+  EXPECT_THAT(broken.out, HasSubstr("  fail     reserved-regions "));
+}
+
 TEST_F(Doctor, ExitsWith1WhenACheckFailsAndShowsTheFix) {
   kernel_.file("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n");
   const auto result = doctor();

@@ -122,13 +122,13 @@ TEST_F(ComposedHelp, IsFoundByTheWordsOfACommand) {
 
 TEST(HelpText, FitsTheTerminalWhateverTheCommand) {
   const CommandModel ferry = ferry_commands();
-  for (const CommandModel* command : all_commands(ferry)) {
+  for (const CommandModel* command : test::all_commands(ferry)) {
     std::vector<std::string> arguments = command->path;
     arguments.emplace_back("--help");
     const auto whole = test::run_ferry_as("ferry", arguments);
     const auto fitted = test::run_ferry_as("ferry", arguments, {"COLUMNS=80"});
-    EXPECT_LE(widest(fitted.out), 80U) << command->words();
-    EXPECT_EQ(words(fitted.out), words(whole.out)) << command->words();
+    EXPECT_LE(widest(fitted.out), 80U) << test::path_words(*command);
+    EXPECT_EQ(words(fitted.out), words(whole.out)) << test::path_words(*command);
   }
 }
 
@@ -148,7 +148,7 @@ TEST(HelpText, IsInPlainEnglish) {
 
 TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
   const CommandModel root = ferry_commands();
-  const Program program([](std::string_view /*verb*/) { return true; });
+  const CommandTree tree([](std::string_view /*verb*/) { return true; });
   std::set<std::string> with_examples;
   for (const Example& example : help_frame().examples) {
     with_examples.insert(std::string(example.command));
@@ -157,13 +157,12 @@ TEST(HelpText, EndsWithExamplesThatAreUnderstood) {
     EXPECT_THAT(test::problem_with(root, commands.front()), IsEmpty()) << example.line;
     EXPECT_THAT(std::string(example.line), HasSubstr("ferry " + std::string(example.command)));
   }
-  for (const CommandModel* command : all_commands(root)) {
+  for (const CommandModel* command : test::all_commands(root)) {
     if (command->commands.empty()) {
-      EXPECT_TRUE(with_examples.contains(command->words())) << command->words();
+      EXPECT_TRUE(with_examples.contains(test::path_words(*command))) << test::path_words(*command);
     }
-    EXPECT_THAT(test::must(help_of(program.app, command->path, help_frame(), {})),
-                HasSubstr("\nExamples:\n  "))
-        << command->words();
+    EXPECT_THAT(test::must(help_of(tree.app, command->path, help_frame(), {})), HasSubstr("\nExamples:\n  "))
+        << test::path_words(*command);
   }
 }
 

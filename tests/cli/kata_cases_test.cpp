@@ -144,7 +144,7 @@ const std::vector<Row>& rows() {
       {"k15-managed-kata",
        "1.7.24",
        4,
-       {"the configuration has a runtime kata that is not ours\n"},
+       {"/etc/containerd/config.toml:16 has a runtime kata that is not ours\n"},
        "classes-kata"},
       {"k16-mirrors-and-config-path", "1.6.20", 4, {kMirrors}},
       {"k16-mirrors-and-config-path", "1.7.24", 4, {kMirrors}},

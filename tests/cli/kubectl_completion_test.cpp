@@ -63,15 +63,15 @@ TEST(KubectlCompletion, OffersWhatMayStandInTheLastPlace) {
 TEST(KubectlCompletion, OffersAllThatIsParsed) {
   const CommandModel root = kubectl::kubectl_commands();
   EXPECT_EQ(root.commands.size(), 10U);
-  for (const CommandModel* command : all_commands(root)) {
+  for (const CommandModel* command : test::all_commands(root)) {
     std::vector<std::string> words = command->path;
     words.emplace_back("-");
     std::vector<std::string> names;
-    for (const auto* some : {&command->options, &command->inherited})
-      for (const OptionModel& option : *some)
-        names.insert(names.end(), option.names.begin(), option.names.end());
-    EXPECT_THAT(offered(words), IsSupersetOf(names)) << command->words();
-    EXPECT_THAT(names, IsSupersetOf({"--output", "--kubeconfig", "--context", "--help"})) << command->words();
+    for (const OptionModel& option : test::taken_options(root, *command))
+      names.insert(names.end(), option.names.begin(), option.names.end());
+    EXPECT_THAT(offered(words), IsSupersetOf(names)) << test::path_words(*command);
+    EXPECT_THAT(names, IsSupersetOf({"--output", "--kubeconfig", "--context", "--help"}))
+        << test::path_words(*command);
   }
 }
 

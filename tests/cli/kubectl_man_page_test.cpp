@@ -30,10 +30,10 @@ TEST(KubectlManPage, DescribesEachCommandWithEachOptionAndNothingElse) {
 TEST(KubectlManPage, NamesEachWordThatAnOptionTakes) {
   const CommandModel root = kubectl::kubectl_commands();
   std::size_t seen = 0;
-  for (const CommandModel* command : all_commands(root)) {
+  for (const CommandModel* command : test::all_commands(root)) {
     for (const OptionModel& option : command->options) {
       if (option.words.empty()) continue;
-      const auto options = described().at(command->words());
+      const auto options = described().at(test::path_words(*command));
       const auto found = options.find(test::signature(option.names, option.value));
       ASSERT_NE(found, options.end());
       for (const std::string& word : option.words) EXPECT_THAT(found->second, HasSubstr(".Cm " + word));

@@ -300,8 +300,8 @@ TEST_F(KubectlFerry, AsksForSmallerPartsOfALargeList) {
 // A stand-in in our own process: the limit is minutes.
 TEST_F(KubectlFerry, EndsAKubectlThatHangs) {
   const std::string pid = (folder_.path() / "pid").string();
-  const kubectl::Kubectl hangs({.program = {script("sleep 600 &\necho $! > '" + pid + "'\nwait\n")},
-                                .limit = std::chrono::seconds(1)});
+  const kubectl::Kubectl hangs{.program = {script("sleep 600 &\necho $! > '" + pid + "'\nwait\n")},
+                               .limit = std::chrono::seconds(1)};
   const auto list = hangs.list({.kind = kube::kNodes});
   ASSERT_FALSE(list.has_value());
   EXPECT_EQ(list.error().code, Errc::unreachable);
@@ -310,7 +310,7 @@ TEST_F(KubectlFerry, EndsAKubectlThatHangs) {
 }
 
 TEST_F(KubectlFerry, TakesTheNamespaceOfTheContext) {
-  const kubectl::Kubectl kubectl({.program = {script("[ \"$1 $2\" = 'config view' ] && printf gpu\n")}});
+  const kubectl::Kubectl kubectl{.program = {script("[ \"$1 $2\" = 'config view' ] && printf gpu\n")}};
   EXPECT_EQ(kubectl.default_namespace(), "gpu");
 }
 

@@ -99,6 +99,9 @@ TEST_F(KubevirtCr, HasTheEntriesOfModelsByTheTables) {
   EXPECT_EQ(permitted({"--model", "L40S"}), (json{{"pciHostDevices", {l40s}}}));
   EXPECT_EQ(permitted({"--model", "l40s", "--model", "L40S"}), (json{{"pciHostDevices", {l40s}}}));
   EXPECT_EQ(permitted({"--model", "A2"}), permitted({"--model", "a16"})) << "they have one ID";
+  EXPECT_EQ(permitted({"--model", "RTX A4500 Embedded GPU"})["pciHostDevices"][0]["resourceName"],
+            "nvidia.com/24fa")
+      << "its name would end with a blank, as the plugin sees, too";
   for (const char* spelling : {"A100 SXM4 40GB", "A100-SXM4-40GB", "a100sxm440gb"})
     EXPECT_EQ(permitted({"--model", spelling})["pciHostDevices"][0]["resourceName"],
               "nvidia.com/GA100_A100_SXM4_40GB");

@@ -51,16 +51,16 @@ TEST(ManPages, DescribeEachCommandWithEachOptionAndNothingElse) {
 
 TEST(ManPages, NameEachWordThatAnOptionTakes) {
   const CommandModel root = ferry_commands();
-  for (const CommandModel* command : all_commands(root)) {
+  for (const CommandModel* command : test::all_commands(root)) {
     for (const auto* some : {&command->options, &command->positionals}) {
       for (const OptionModel& option : *some) {
         if (option.words.empty()) continue;
-        const auto& options = described().at(command->words());
+        const auto& options = described().at(test::path_words(*command));
         const auto found = options.find(test::signature(option.names, option.value));
         ASSERT_NE(found, options.end());
         for (const std::string& word : option.words)
           EXPECT_THAT(found->second, testing::HasSubstr(".Cm " + word))
-              << "ferry " << command->words() << " " << found->first;
+              << "ferry " << test::path_words(*command) << " " << found->first;
       }
     }
   }

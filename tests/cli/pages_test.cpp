@@ -243,8 +243,8 @@ host::NodeDescription full_description() {
 TEST(CommandLinePage, HasEachKeyOfTheStatusDocument) {
   Keys printed;
   json document = to_json(full_description());
-  NodeClaims claims;
-  claims.claims.emplace_back().devices.emplace_back();
+  std::vector<dra::CheckpointClaim> claims(1);
+  claims.front().devices.emplace_back();
   document["claims"] = claims_document(claims);
   add_keys(document, "document", printed);
   // The verb adds keys of its own.

@@ -93,9 +93,9 @@ TEST(PluginOptions, AreEachSwitchedAlone) {
   EXPECT_FALSE(parsed({"--cdi-names"}).name_pods);
   EXPECT_TRUE(parsed({"--name-pods"}).name_pods);
   EXPECT_FALSE(parsed({"--name-pods"}).plugin_watcher);
-  EXPECT_TRUE(parsed({"--companions"}).naming.companions);
-  EXPECT_TRUE(parsed({"--no-companion-places"}).naming.no_companion_places);
-  EXPECT_FALSE(parsed({"--companion-places"}).naming.no_companion_places);
+  EXPECT_EQ(parsed({"--companions"}).naming.companions, plugin::Companions::devices);
+  EXPECT_EQ(parsed({"--no-companion-places"}).naming.companions, plugin::Companions::unasked);
+  EXPECT_EQ(parsed({"--companion-places"}).naming.companions, plugin::Companions::places);
   for (const auto* const other : {"--companions", "--no-companion-places"})
     EXPECT_THROW(parsed({"--companion-places", other}), CLI::ParseError) << other;
   EXPECT_THROW(parsed({"--companions", "--no-companion-places"}), CLI::ParseError);

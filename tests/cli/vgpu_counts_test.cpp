@@ -102,6 +102,29 @@ TEST_F(VgpuCounts, OfOneVgpuThatTheDriverOffersAreKnown) {
   EXPECT_EQ(checked.status, 0) << checked.err;
   EXPECT_THAT(checked.out, AllOf(HasSubstr("profile p0: works\n"), HasSubstr("profile p1: works\n"),
                                  HasSubstr("profile p2: not known"), HasSubstr("profile p3: not known")));
+  for (const char* verb : {"validate", "plan"}) {
+    std::vector<std::string> words = {verb};
+    if (words.front() == "validate") words.emplace_back("--host");
+    const auto refused = of_profiles(words, {"{X9-4-96Q: 2}"});
+    EXPECT_EQ(refused.status, 4) << verb;
+    EXPECT_THAT(refused.out, HasSubstr("no room for 2 x X9-4-96Q: 1 fit")) << verb;
+  }
+  EXPECT_THAT(ferry({"types"}).out, AllOf(HasSubstr("X9-1-24Q  NVIDIA X9-1-24Q  24576 MiB  up to 7    -\n"),
+                                          HasSubstr("X9-4-96Q  NVIDIA X9-4-96Q  98304 MiB  1          -\n")));
+}
+
+TEST_F(VgpuCounts, OfATypeThatNoFileCanNameHaveNoType) {
+  add_gpu("10de:3fff", {{"nvidia-1", "NVIDIA X9-12Q", 12288, 4}, {"nvidia-2", "NVIDIA X9-48", 49152, 1}});
+  const auto types = ferry({"types"});
+  EXPECT_THAT(types.out, AllOf(HasSubstr("1   X9-12Q  NVIDIA X9-12Q  12288 MiB  4          4\n"),
+                               HasSubstr("2   -       NVIDIA X9-48   49152 MiB  1          1\n"),
+                               HasSubstr("note: no file can name the types without TYPE\n")));
+  EXPECT_EQ(
+      json::parse(ferry({"types", "-o", "json"}).out).at("gpus").at(0).at("offers").at(1).at("short_name"),
+      "X9-48");
+  EXPECT_THAT(
+      ferry({"choose", "--memory", "48GiB"}).err,
+      HasSubstr("X9-48 (49152 MiB) would do, but no file can name it; the largest other one is X9-12Q"));
 }
 
 // A board's own MIG-backed types may come with MIG mode, which the library alone sets.

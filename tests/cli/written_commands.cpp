@@ -11,6 +11,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/completion/completion.h"
 #include "common/process/spawn.h"
@@ -55,15 +56,32 @@ CommandWords shell_words(const std::string& line) {
   return out;
 }
 
-const cli::OptionModel* option_of(const cli::CommandModel& command, const std::string& name) {
-  for (const auto* some : {&command.options, &command.inherited}) {
-    for (const cli::OptionModel& option : *some)
-      if (std::ranges::find(option.names, name) != option.names.end()) return &option;
+}  // namespace
+
+std::vector<const cli::CommandModel*> all_commands(const cli::CommandModel& root) {
+  std::vector<const cli::CommandModel*> out = {&root};
+  for (const cli::CommandModel& command : root.commands) {
+    const auto below = all_commands(command);
+    out.insert(out.end(), below.begin(), below.end());
   }
-  return nullptr;
+  return out;
 }
 
-}  // namespace
+std::string path_words(const cli::CommandModel& command) {
+  return fmt::format("{}", fmt::join(command.path, " "));
+}
+
+std::vector<cli::OptionModel> taken_options(const cli::CommandModel& root, const cli::CommandModel& command) {
+  std::vector<cli::OptionModel> out = command.options;
+  const cli::CommandModel* above = &root;
+  for (const std::string& word : command.path) {
+    for (const cli::OptionModel& option : above->options)
+      if (option.names.back() != "--help" && option.names.back() != "--version") out.push_back(option);
+    above = &*std::ranges::find_if(
+        above->commands, [&word](const cli::CommandModel& below) { return below.path.back() == word; });
+  }
+  return out;
+}
 
 std::vector<CommandWords> commands_in(const std::string& line, const std::string& program) {
   std::vector<CommandWords> out;
@@ -94,22 +112,27 @@ std::string problem_with(const cli::CommandModel& root, const CommandWords& word
     const std::string& word = words[i];
     if (word.starts_with('-') && word != "-") {
       const std::string name = word.substr(0, word.find('='));
-      const cli::OptionModel* const option = option_of(*at, name);
-      if (option == nullptr) return fmt::format("'{}' has no option {}", at->words(), name);
+      const auto options = taken_options(root, *at);
+      const auto option = std::ranges::find_if(options, [&name](const cli::OptionModel& one) {
+        return std::ranges::find(one.names, name) != one.names.end();
+      });
+      if (option == options.end()) return fmt::format("'{}' has no option {}", path_words(*at), name);
       asks_for_help = asks_for_help || name == "--help" || name == "--version";
-      const bool apart = option->takes_value() && name == word;
+      const bool apart = !option->value.empty() && name == word;
       if (apart && ++i == words.size()) return fmt::format("{} has no value", name);
-      if (!option->takes_value() && name != word) return fmt::format("{} takes no value", name);
+      if (option->value.empty() && name != word) return fmt::format("{} takes no value", name);
       continue;
     }
-    const auto below = std::ranges::find_if(
-        at->commands, [&](const cli::CommandModel& command) { return command.is_called(word); });
+    const auto below = std::ranges::find_if(at->commands, [&word](const cli::CommandModel& command) {
+      const auto names = command.names();
+      return std::ranges::find(names, word) != names.end();
+    });
     if (below != at->commands.end())
       at = &*below;
     else if (at->positionals.empty())
-      return fmt::format("'{}' takes no '{}'", at->words(), word);
+      return fmt::format("'{}' takes no '{}'", path_words(*at), word);
   }
-  if (!at->commands.empty() && !asks_for_help) return fmt::format("'{}' needs a command", at->words());
+  if (!at->commands.empty() && !asks_for_help) return fmt::format("'{}' needs a command", path_words(*at));
   return {};
 }
 
@@ -139,7 +162,7 @@ std::vector<std::string> faults_of_help(const cli::CommandModel& root) {
   const auto add = [&out](const std::string& text) {
     for (std::string& fault : faults_of(text)) out.push_back(std::move(fault));
   };
-  for (const cli::CommandModel* command : cli::all_commands(root)) {
+  for (const cli::CommandModel* command : all_commands(root)) {
     add(command->description);
     add(command->notes);
     for (const auto* some : {&command->options, &command->positionals})

@@ -12,6 +12,16 @@ namespace ferry::test {
 
 using CommandWords = std::vector<std::string>;
 
+/// `root` and all commands below it, each before its own subcommands.
+std::vector<const cli::CommandModel*> all_commands(const cli::CommandModel& root);
+
+/// The path with blanks between: "vfio bind"; empty: the program itself.
+std::string path_words(const cli::CommandModel& command);
+
+/// The options that may follow a command: its own, and then those of the commands above it. Each command has
+/// a --help of its own, and only the program has --version.
+std::vector<cli::OptionModel> taken_options(const cli::CommandModel& root, const cli::CommandModel& command);
+
 /// The calls of `program` in a line of a shell, pipes and lists among them, each without the program's name.
 /// Quotes are taken away; what expands stays as it is written.
 std::vector<CommandWords> commands_in(const std::string& line, const std::string& program = "ferry");

@@ -94,9 +94,9 @@ std::map<std::string, std::multiset<std::string>> names_in(const Described& desc
 
 std::map<std::string, std::multiset<std::string>> parsed(const cli::CommandModel& root) {
   std::map<std::string, std::multiset<std::string>> out;
-  for (const cli::CommandModel* command : cli::all_commands(root)) {
+  for (const cli::CommandModel* command : all_commands(root)) {
     if (!command->path.empty() && !command->commands.empty()) continue;
-    auto& options = out[command->words()];
+    auto& options = out[path_words(*command)];
     for (const cli::OptionModel& option : command->options) {
       if (command->path.empty() || option.names.back() != "--help")
         options.insert(signature(option.names, option.value));

@@ -98,6 +98,13 @@ class DraTest(unittest.TestCase):
                          "command": ["sh", "-c", f"trap exit TERM; {command}; echo END; sleep infinity & wait"],
                          "resources": {"claims": [{"name": claim} for claim in claims]}}]}}))
 
+    def run_with_claim(self, pod: str, claim: str, request: dict[str, Any], waits: bool = False) -> None:
+        """A pod with one claim, for one device. It runs, if it need not wait for the device."""
+        self.claim(claim, {"card": request})
+        self.run_pod(pod, {"gpu": {"resourceClaimName": claim}})
+        if not waits:
+            self.kubernetes.wait_for_pod(pod)
+
     def remove_all(self) -> None:
         self.kubernetes.kubectl("delete", "pods", "--all", "--grace-period=1", "--timeout=180s")
         for kind in ("resourceclaims", "resourceclaimtemplates"):
@@ -233,12 +240,9 @@ class DraTest(unittest.TestCase):
         wait_until("vGPUs of other sizes have a taint", lambda: {
             taint["key"] for name, device in self.devices().items() if name.startswith("vgpu-0000-02-00-0-233-")
             for taint in device.get("taints", [])} == {"gpu-ferry.io/other-size"}, 30)
-        self.claim("four-more", {"card": FOUR_GIB})
-        self.run_pod("other", {"gpu": {"resourceClaimName": "four-more"}})
-        self.kubernetes.wait_for_pod("other")
+        self.run_with_claim("other", "four-more", FOUR_GIB)
         self.assertEqual(2, len(self.host.vgpus()))
-        self.claim("eight", {"card": vgpu("T4-8Q")})
-        self.run_pod("waits", {"gpu": {"resourceClaimName": "eight"}})
+        self.run_with_claim("waits", "eight", vgpu("T4-8Q"), waits=True)
         self.wait_until_refused("waits")
         self.kubernetes.kubectl("delete", "pods", "guest", "other", "--grace-period=1", "--timeout=120s")
         self.kubernetes.wait_for_pod("waits")
@@ -397,9 +401,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual("Pending", self.phase("guest"))
 
     def test_the_kubelet_restarts_under_a_running_pod(self) -> None:
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         before = self.checkpoint()
         for how in (signal.SIGTERM, signal.SIGKILL):
             with self.subTest(how.name):
@@ -408,14 +410,10 @@ class DraTest(unittest.TestCase):
                 wait_until("the slices are back", lambda: {WHOLE_CARD, WHOLE_TESLA} <= set(self.devices()), 90)
                 self.assertEqual("Running", self.phase("guest"))
                 self.assertEqual(before, self.checkpoint())
-        self.claim("new", {"card": FOUR_GIB})
-        self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
-        self.kubernetes.wait_for_pod("other")
+        self.run_with_claim("other", "new", FOUR_GIB)
 
     def test_ferry_dra_restarts_under_a_running_pod(self) -> None:
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         before, uid = self.checkpoint(), self.ferry.uid("dra")
         self.kubernetes.kubectl("delete", "pod", "-n", SPACE, "-l", "app.kubernetes.io/component=dra", "--timeout=60s")
         wait_until("another one runs", lambda: self.ferry.uid("dra") not in ("", uid), 120)
@@ -423,19 +421,14 @@ class DraTest(unittest.TestCase):
         self.assertEqual("Running", self.phase("guest"))
         self.assertEqual(before, self.checkpoint())
         self.assertEqual("vfio-pci", self.host.driver_of(CARD))
-        self.claim("new", {"card": A_TESLA})
-        self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
-        self.kubernetes.wait_for_pod("other")
+        self.run_with_claim("other", "new", A_TESLA)
         self.assertEqual("vfio-pci", self.host.driver_of(TESLA))
 
     def test_hostd_restarts_under_a_running_pod(self) -> None:
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         uid = self.ferry.uid("node")
         with self.without("node", HOST_DAEMON_SET):
-            self.claim("new", {"card": FOUR_GIB})
-            self.run_pod("other", {"gpu": {"resourceClaimName": "new"}})
+            self.run_with_claim("other", "new", FOUR_GIB, waits=True)
             wait_until("an event of the claim names the reason", lambda: any(
                 reason == "GpuPrepareFailed" and "connect to hostd" in message for reason, message in self.events_of("new")), 60)
             self.assertEqual("Pending", self.phase("other"))
@@ -446,9 +439,7 @@ class DraTest(unittest.TestCase):
         self.assertEqual("Running", self.phase("guest"))
 
     def test_deleted_slices_are_published_again(self) -> None:
-        self.claim("kept", {"card": FOUR_GIB})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", FOUR_GIB)
         before = set(self.devices())
         self.kubernetes.kubectl("delete", "resourceslices", "--all")
         wait_until("all devices are back", lambda: set(self.devices()) == before, 60)
@@ -457,9 +448,7 @@ class DraTest(unittest.TestCase):
 
     def test_slices_and_the_policy_change_while_a_vgpu_is_in_use(self) -> None:
         """No claim gets a device that is in use, nor one beside it that cannot be."""
-        self.claim("kept", {"card": FOUR_GIB})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", FOUR_GIB)
         (kept,) = [result["device"] for result in self.allocated("kept")]
 
         def published() -> dict[str, list[str]]:
@@ -474,8 +463,7 @@ class DraTest(unittest.TestCase):
         self.kubernetes.kubectl("delete", "resourceslices", "--all", "--wait=false")
         others = {"four": FOUR_GIB, "eight": vgpu("T4-8Q"), "tesla": A_TESLA}
         for name, request in (*others.items(), ("card", A_CARD)):
-            self.claim(name, {"card": request})
-            self.run_pod(name, {"gpu": {"resourceClaimName": name}})
+            self.run_with_claim(name, name, request, waits=True)
             self.kubernetes.kubectl("delete", "resourceslices", "--all", "--wait=false")
         self.kubernetes.wait_for_pod("card")
         for name in others:
@@ -490,9 +478,7 @@ class DraTest(unittest.TestCase):
 
     def test_a_second_ferry_dra_starts_before_the_first_ends(self) -> None:
         """A second DaemonSet adds a pod on each node. Only one of the two works."""
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         before, first = self.checkpoint(), self.ferry.uid("dra")
 
         def pods() -> list[str]:
@@ -508,9 +494,7 @@ class DraTest(unittest.TestCase):
             if not both:
                 self.update_ferry_dra(minReadySeconds=1)
                 wait_until("the second one is alone", lambda: self.ferry.uid("dra") not in ("", first), 60)
-            self.claim(f"new-{number}", {"card": FOUR_GIB})
-            self.run_pod(f"other-{number}", {"gpu": {"resourceClaimName": f"new-{number}"}})
-            self.kubernetes.wait_for_pod(f"other-{number}")
+            self.run_with_claim(f"other-{number}", f"new-{number}", FOUR_GIB)
             self.assertEqual(both, first in pods())
             self.assertEqual(number + 1, len(self.host.vgpus()))
             self.assertEqual("Running", self.phase("guest"))
@@ -518,9 +502,7 @@ class DraTest(unittest.TestCase):
             self.assertEqual("vfio-pci", self.host.driver_of(CARD))
 
     def test_a_claim_is_deleted_while_ferry_dra_is_down(self) -> None:
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         with self.without("dra", DAEMON_SET):
             self.kubernetes.kubectl("delete", "pod", "guest", "--force", "--grace-period=0", "--timeout=60s")
             self.kubernetes.kubectl("delete", "resourceclaim", "kept", "--timeout=120s")
@@ -528,15 +510,11 @@ class DraTest(unittest.TestCase):
             self.assertEqual("vfio-pci", self.host.driver_of(CARD), "nothing is undone without the kubelet's word")
         # The kubelet's repeated request removes it, or a list of the existing claims.
         wait_until("the GPU is back", lambda: self.host.drivers() == OWN and not self.checkpoint(), 400)
-        self.claim("next", {"card": A_CARD})
-        self.run_pod("other", {"gpu": {"resourceClaimName": "next"}})
-        self.kubernetes.wait_for_pod("other")
+        self.run_with_claim("other", "next", A_CARD)
 
     def test_a_claimed_gpu_stays_with_dra(self) -> None:
         """A policy that takes it back is blocked until the claim has ended."""
-        self.claim("kept", {"card": A_CARD})
-        self.run_pod("guest", {"gpu": {"resourceClaimName": "kept"}})
-        self.kubernetes.wait_for_pod("guest")
+        self.run_with_claim("guest", "kept", A_CARD)
         self.addCleanup(wait_until, "claims can have it again", lambda: WHOLE_CARD in self.devices(), 120)
         self.addCleanup(self.choose_policies, POLICIES)
         self.choose_policies(POLICIES.replace("allocation: dra", "mode: host"))

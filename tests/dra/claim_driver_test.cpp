@@ -274,7 +274,7 @@ TEST_F(ClaimDriverTest, UnpreparesWithoutTheApiServer) {
 TEST_F(ClaimDriverTest, UnpreparesAClaimThatOnlyHostdKnows) {
   const ClaimKey claim = allocate("render-a", {{"card", kWhole}});
   ASSERT_EQ(error_of(prepare({claim})), "");
-  std::filesystem::remove(root.path() / settings.claims_file);  // as the hint of an unreadable one says
+  std::filesystem::remove(root.path() / api::kCheckpointFile);  // as the hint of an unreadable one says
   start();
   ASSERT_THAT(driver->checkpoint().claims, IsEmpty());
   hostd->answer_by([](const api::ClaimRequest&) -> std::optional<test::FakeHostd::Answer> {
@@ -299,8 +299,9 @@ TEST_F(ClaimDriverTest, AnUnknownClaimEndsWithoutAnAnswerOfHostd) {
       << "hostd's record has the claim";
   EXPECT_EQ(hostd->count(ClaimAction::unprepare), 2U);
   hostd.reset();
-  std::filesystem::remove_all(root.path() / settings.hostd_socket.parent_path());
-  root.file(settings.hostd_socket.parent_path(), "no folder");
+  const auto folder = std::filesystem::path(api::kClaimSocket).parent_path();
+  std::filesystem::remove_all(root.path() / folder);
+  root.file(folder, "no folder");
   EXPECT_THAT(error_of(unprepare({claim})), HasSubstr("connect to hostd"))
       << "an error of this process does not show that hostd is away";
 }
@@ -461,7 +462,7 @@ TEST_F(ClaimDriverTest, AnUndoThatFailedIsFinishedBeforeAClaimIsPreparedAgain) {
   // A process that was killed after its record leaves the same.
   Checkpoint half_undone = on_disk();
   half_undone.claims.at(0).phase = CheckpointPhase::unpreparing;
-  root.file(settings.claims_file, checkpoint_text(half_undone));
+  root.file(api::kCheckpointFile, checkpoint_text(half_undone));
   start_hostd();
   start();
   // The kubelet has lost its records, and another pod has the claim.

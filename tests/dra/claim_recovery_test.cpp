@@ -142,14 +142,14 @@ TEST_F(ClaimRecoveryTest, DevicesStayWithTheirClaim) {
 }
 
 TEST_F(ClaimRecoveryTest, AnUnreadableCheckpointEndsTheStart) {
-  root.file(settings.claims_file, "{\"version\": 1");
+  root.file(api::kCheckpointFile, "{\"version\": 1");
   loop = must(EventLoop::create());
   const auto opened = ClaimDriver::open(
       {.loop = *loop, .host = host, .reader = reader, .node = node, .events = events, .changed = {}},
       settings);
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().code, Errc::malformed_host);
-  EXPECT_EQ(must(host.read_file(settings.claims_file)), "{\"version\": 1");
+  EXPECT_EQ(must(host.read_file(api::kCheckpointFile)), "{\"version\": 1");
 }
 
 }  // namespace

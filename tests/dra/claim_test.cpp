@@ -50,17 +50,20 @@ json& results(json& object) {
 
 TEST(AllocatedClaim, HasTheDevicesOfThisDriver) {
   const AllocatedClaim read = must(read_allocated_claim(claim(), key(), kPool));
-  EXPECT_EQ(read.key, key());
-  EXPECT_EQ(read.pod_claim, "");
-  EXPECT_THAT(read.devices,
-              ElementsAre(AllocatedDevice{.request = "card", .device = "vgpu-0000-3b-00-0-1150-0"}));
+  const CheckpointClaim expected{
+      .uid = key().uid,
+      .space = key().space,
+      .name = key().name,
+      .devices = {{.request = "card", .pool = kPool, .device = {.name = "vgpu-0000-3b-00-0-1150-0"}}}};
+  EXPECT_EQ(read.record, expected);
+  EXPECT_THAT(read.classes, ElementsAre(""));
   EXPECT_THAT(read.warnings, IsEmpty());
 }
 
 TEST(AllocatedClaim, KnowsItsNameInThePod) {
   json object = claim();
   object["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"] = "gpu";
-  EXPECT_EQ(must(read_allocated_claim(object, key(), kPool)).pod_claim, "gpu");
+  EXPECT_EQ(must(read_allocated_claim(object, key(), kPool)).record.pod_claim, "gpu");
 }
 
 TEST(AllocatedClaim, WarnsOfFormsThatKubevirtCannotRead) {
@@ -78,7 +81,7 @@ TEST(AllocatedClaim, WarnsOfFormsThatKubevirtCannotRead) {
     list.push_back(another);
   }
   const AllocatedClaim read = must(read_allocated_claim(object, key(), kPool));
-  EXPECT_EQ(read.devices.size(), 3U);
+  EXPECT_EQ(read.record.devices.size(), 3U);
   EXPECT_THAT(read.warnings, ElementsAre(HasSubstr("make a request for each GPU")));
 }
 
@@ -102,13 +105,12 @@ json claim_for_resources() {
 TEST(AllocatedClaim, ForExtendedResourcesHasTheClassOfEachRequest) {
   json object = claim_for_resources();
   const AllocatedClaim read = must(read_allocated_claim(object, key(), kPool));
-  ASSERT_THAT(read.devices, SizeIs(2));
-  EXPECT_EQ(read.devices[0].device_class, "l40s.example.com");
-  EXPECT_EQ(read.devices[1].device_class, "l40s.example.com");
+  EXPECT_THAT(read.record.devices, SizeIs(2));
+  EXPECT_THAT(read.classes, ElementsAre("l40s.example.com", "l40s.example.com"));
   EXPECT_THAT(read.warnings, IsEmpty()) << "KubeVirt takes all devices of such a request";
 
   object["metadata"]["annotations"][kForResources] = "false";
-  EXPECT_EQ(must(read_allocated_claim(object, key(), kPool)).devices[0].device_class, "");
+  EXPECT_EQ(must(read_allocated_claim(object, key(), kPool)).classes.at(0), "");
 
   for (const auto& [at, value] : {std::pair{"/spec/devices/requests/1/exactly", "{}"},
                                   {"/spec/devices/requests/1/exactly/deviceClassName", "\"../x\""},

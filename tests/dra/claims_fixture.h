@@ -212,7 +212,7 @@ class ClaimsFixture : public testing::Test {
   }
 
   dra::Checkpoint on_disk() const {
-    return must(dra::read_checkpoint(must(host.read_file(settings.claims_file))));
+    return must(dra::read_checkpoint(must(host.read_file(api::kCheckpointFile))));
   }
 
   std::vector<std::string> names_in(const std::filesystem::path& folder) const {

@@ -87,8 +87,8 @@ TEST_F(ClaimsOfServer, AreReadWithAllThatIsNeeded) {
   ASSERT_TRUE(claim);
   const auto allocated = read_allocated_claim(*claim, key, "node7/gpu-ferry");
   ASSERT_TRUE(allocated) << allocated.error().message;
-  EXPECT_EQ(allocated->pod_claim, "gpu");
-  EXPECT_THAT(allocated->devices, SizeIs(1));
+  EXPECT_EQ(allocated->record.pod_claim, "gpu");
+  EXPECT_THAT(allocated->record.devices, SizeIs(1));
   EXPECT_EQ(claim->at("spec"), json::parse(R"({"devices": {"requests": [
     {"name": "card", "exactly": {"deviceClassName": "l40s", "count": 1}}]}})"));
   EXPECT_FALSE(claim->at("metadata").contains("labels"));

@@ -162,7 +162,6 @@ TEST_F(DraServerTest, TellsTheKubeletWhatItServes) {
   status.set_plugin_registered(true);
   ASSERT_TRUE(caller.ask(&Registration::NotifyRegistrationStatus, status, noted).ok());
   EXPECT_TRUE(soon([&] { return registered == 1; }));
-  in_loop([&] { EXPECT_TRUE(server->is_registered()); });
 
   status.set_plugin_registered(false);
   status.set_error("a name twice");
@@ -171,7 +170,6 @@ TEST_F(DraServerTest, TellsTheKubeletWhatItServes) {
     const std::scoped_lock lock(mutex);
     return !refusal.empty();
   }));
-  in_loop([&] { EXPECT_FALSE(server->is_registered()); });
   EXPECT_THAT(refusal, HasSubstr("the kubelet does not take gpu-ferry.io: a name twice"));
 }
 

@@ -426,7 +426,7 @@ TEST(Publication, KeepsAHeldDeviceOfAGpuThatIsGone) {
   EXPECT_THAT(names_of(published), ElementsAre("whole-0000-3b-00-0"));
   EXPECT_THAT(published.counter_sets, ElementsAre(set));
   EXPECT_THAT(published.devices[0].device.taints,
-              ElementsAre(Taint{.key = "gpu-ferry.io/gone", .value = "", .effect = TaintEffect::no_execute},
+              ElementsAre(Taint{.key = "gpu-ferry.io/gone", .value = "", .evicts = true},
                           Taint{.key = "gpu-ferry.io/in-use", .value = ""}));
   node.gpus = {l4("0000:86:00.0", 42)};
   EXPECT_THAT(names_of(publication_of(node)), ElementsAre("whole-0000-3b-00-0"))

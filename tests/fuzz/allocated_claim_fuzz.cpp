@@ -17,13 +17,16 @@ void ferry::fuzz::one_input(std::string_view text) {
     require(claim.error().message.starts_with("claim studio/render-a: "), "a refusal names the claim");
     return require(!claim.error().hint.empty(), "a refusal says what helps");
   }
-  require(claim->key == key, "a claim is the one that was asked for");
-  require(!claim->devices.empty(), "a claim has a device");
-  require(claim->pod_claim.find('/') == std::string::npos, "a name in a pod is no path");
+  const dra::CheckpointClaim& record = claim->record;
+  require(record.uid == key.uid && record.space == key.space && record.name == key.name,
+          "a claim is the one that was asked for");
+  require(!record.devices.empty(), "a claim has a device");
+  require(record.pod_claim.find('/') == std::string::npos, "a name in a pod is no path");
   std::set<std::string> devices;
-  for (const dra::AllocatedDevice& device : claim->devices) {
-    require(devices.insert(device.device).second, "a claim has each device once");
-    require(device.device.find('/') == std::string::npos, "a device's name is no path");
+  for (const dra::ClaimDevice& device : record.devices) {
+    const std::string& name = device.device.name;
+    require(devices.insert(name).second, "a claim has each device once");
+    require(name.find('/') == std::string::npos, "a device's name is no path");
     const std::string request(dra::main_request(device.request));
     require(!request.empty() && request.find('.') == std::string::npos, "a request's name is no path");
   }

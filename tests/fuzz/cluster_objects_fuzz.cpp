@@ -15,7 +15,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   take("nodes", objects.nodes);
   take("pods", objects.pods);
   take("vmis", objects.vmis);
-  const kubectl::ClusterGpus cluster = kubectl::cluster_gpus(objects, kubectl::NodesShown::all);
+  const kubectl::ClusterGpus cluster = kubectl::cluster_gpus(objects);
   std::string shown = kubectl::list_text(cluster, 80) + kubectl::vms_text(cluster, 80);
   for (const kubectl::ClusterNode& node : cluster.nodes) {
     shown += kubectl::node_text(cluster, node, 80);

@@ -43,11 +43,12 @@ void says_ours_and_no_more(const std::string& before, const std::string& after) 
 void one_release(const kata::ContainerdRelease& release, std::string_view text) {
   static const test::ScratchDirectory none;
   static const HostFs host(none.path());
-  const kata::ContainerdSetup setup{.release = release};
+  kata::RuntimePlace place;
+  place.configuration = "/etc/containerd/config.toml";
   const std::vector<kata::RuntimeHandler> ours = {{.name = kOurs, .shim = "/s", .configuration = "/c"}};
   kata::ConfigFiles files(host);
-  files.suppose(setup.main, std::string(text));
-  const auto first = kata::plan_containerd(setup, files, ours);
+  files.suppose(place.configuration, std::string(text));
+  const auto first = kata::plan_containerd(release, place, files, ours);
   if (!first) return fuzz::require(!first.error().message.empty(), "a refusal says why");
   if (first->changes.empty()) return;  // the input has ours already
   fuzz::require(!first->after.no_start && !first->after.no_cri, "what is planned runs");
@@ -56,12 +57,13 @@ void one_release(const kata::ContainerdRelease& release, std::string_view text) 
     if (!had_ours) says_ours_and_no_more(change.before.value_or(""), change.after.value_or(""));
     files.suppose(change.path, change.after);
   }
-  const auto second = kata::plan_containerd(setup, files, ours);
+  const auto second = kata::plan_containerd(release, place, files, ours);
   fuzz::require(second && second->changes.empty(), "twice is nothing");
-  const auto gone = kata::plan_containerd(setup, files, {});
+  const auto gone = kata::plan_containerd(release, place, files, {});
   fuzz::require(gone.has_value(), "what was put there can be taken away");
   for (const kata::FileChange& change : gone->changes) files.suppose(change.path, change.after);
-  fuzz::require(had_ours || files.read(setup.main).value_or("gone") == text, "the bytes are given back");
+  fuzz::require(had_ours || files.read(place.configuration).value_or("gone") == text,
+                "the bytes are given back");
 }
 
 }  // namespace

@@ -9,11 +9,9 @@ namespace {
 
 // A pulled configuration starts no program but Kata's, or is refused.
 void only_katas_programs(const kata::KataClass& kata, kata::KataBase base) {
-  base.is_pulled = true;
-  base.bounds = kata::ArtifactBounds{.version = "/a/.ferry/fuzz/sha256-a",
-                                     .link = "/a/fuzz",
-                                     .artifacts_dir = "/a",
-                                     .shim = "/opt/kata/bin/containerd-shim-kata-v2"};
+  base.folder = "/a/.ferry/fuzz/sha256-a";
+  base.artifacts_dir = "/a";
+  base.shim.path = "/opt/kata/bin/containerd-shim-kata-v2";
   const auto made = kata::kata_drop_in(kata, base, {.gpus = 1}, "/s");
   if (!made) return;
   for (const auto& program : made->programs) {
@@ -45,7 +43,7 @@ void ferry::fuzz::one_input(std::string_view text) {
     require(merged && said, "a drop-in is TOML");
     kata::merge_over(*merged, *said);
     require(*merged == made->effective, "and says what counts then");
-    base.drop_ins = {{.name = "50-same.toml", .text = made->text}};
+    base.drop_ins = {{"50-same.toml", made->text}};
     const auto again = kata::kata_drop_in(kata, base, {.gpus = 2, .switches = 1}, "/s");
     require(again && again->text.empty(), "twice is nothing");
   }

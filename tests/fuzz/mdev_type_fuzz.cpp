@@ -15,7 +15,7 @@ void ferry::fuzz::one_input(std::string_view text) {
   tree.file(type / "name", name);
   tree.file(type / "available_instances", available);
   tree.file(type / "description", description);
-  const auto bus = mdev::read_mdev_bus(host);
+  const auto bus = mdev::read_mdev_bus(host, mdev::StuckGpus());
   require(bus && bus->parents.size() == 1, "one bad type never ends the scan");
   const mdev::VgpuParent& parent = bus->parents.begin()->second;
   require(parent.types.size() == 1 || parent.problem, "a type is there or its trouble is reported");

@@ -8,6 +8,5 @@ void ferry::fuzz::one_input(std::string_view text) {
     return require(name.error().code == Errc::invalid_config, "a refusal is an invalid configuration");
   require(name->text() == text, "a name prints as it was written");
   require(text.starts_with(name->driver_short_name()), "the driver's name is the name or its beginning");
-  require(name->is_mig_backed() || name->attribute == vgpu::MigAttribute::none,
-          "attributes are of MIG-backed types");
+  require(name->is_mig_backed() || name->attribute.empty(), "attributes are of MIG-backed types");
 }

@@ -90,7 +90,7 @@ TEST_F(ClaimKeeperTest, WritesTheFilesByWhichAContainerGetsTheDevices) {
     EXPECT_EQ(must(kernel.read_file(file.path, HostFs::Links::refused)), file.text);
   EXPECT_EQ(must(kernel.read_file("etc/shadow")), "root:*");
 
-  users.held["0000:05:00.0"] = tenant();
+  users.held.emplace("0000:05:00.0", tenant());
   refuses(unprepare("a"), "VM tenant (pid 412)");
   EXPECT_THAT(files(), SizeIs(expected.size())) << "its container may start again";
   users.held.clear();

@@ -385,6 +385,24 @@ TEST_F(ClaimableGpusTest, IsNotWholeIfItsGroupCannotBeBound) {
   EXPECT_THAT(one.reason, HasSubstr("0000:09:00.0"));
 }
 
+// Behind Intel's VMD and on Hyper-V.
+TEST_F(ClaimableGpusTest, GivesVmsMediatedDevicesAloneBehindALongPciDomain) {
+  constexpr vfio::PciAddress kLong{.domain = 0x10000, .bus = 5, .device = 0, .function = 0};
+  node_.vgpus.gpus.front().function = add(kLong, 0x0302, 7);
+  for_dra_ = {{kLong, {}}};
+  dra_ = {kLong};
+  api::ClaimableGpu one = claimable();
+  EXPECT_FALSE(one.whole);
+  EXPECT_THAT(names(one.types), ElementsAre("T4-4Q", "T4-8Q")) << "they have a UUID";
+  EXPECT_EQ(one.health, api::GpuHealth::ready);
+  gpu().framework = &mdev::no_framework();
+  gpu().parents.clear();
+  one = claimable();
+  EXPECT_FALSE(one.whole);
+  EXPECT_EQ(one.health, api::GpuHealth::unhealthy);
+  EXPECT_THAT(one.reason, HasSubstr("the PCI domain of 10000:05:00.0 has more than four digits"));
+}
+
 TEST_F(ClaimableGpusTest, IsForNoClaimWithoutAnIommu) {
   node_.inventory.groups.clear();
   vfio::PciFunction function = gpu().function;

@@ -16,18 +16,10 @@ class FabricUseProbeTest : public testing::Test {
   FabricUseProbeTest() {
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:2330", "10de:22a3"}});
-    kernel_.add_function({.address = "0000:1b:00.0",
-                          .ids = "10de:2330",
-                          .class_code = 0x030200,
-                          .group = 1,
-                          .driver = "nvidia"});
+    kernel_.add_function(test::kinds::kH100, "0000:1b:00.0", 1, "nvidia");
   }
   void add_switch(const std::string& driver) {
-    kernel_.add_function({.address = "0000:05:00.0",
-                          .ids = "10de:22a3",
-                          .class_code = 0x068000,
-                          .group = 2,
-                          .driver = driver});
+    kernel_.add_function(test::kinds::kNvSwitch, "0000:05:00.0", 2, driver);
   }
   void run(const std::string& name) { kernel_.file("proc/812/comm", name + "\n"); }
   std::vector<std::string> users() {
@@ -36,7 +28,7 @@ class FabricUseProbeTest : public testing::Test {
                                        .on_request = {vfio::PciClass::bridge_other}};
     const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}},
                                                       {.device = "0000:05:00.0", .nodes = {}}};
-    const vfio::UseReport report = test::must(fabric_users(kernel_, rules, questions));
+    const vfio::UseReport report = fabric_users(kernel_, test::must(vfio::scan(kernel_)), rules, questions);
     std::vector<std::string> out;
     for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     std::vector<std::string> of_switch;
@@ -118,11 +110,7 @@ TEST_F(FabricUseProbeTest, KnowsTheModeByTheManagersOwnFile) {
       {"-c\0/etc/fm.cfg\0"s, usual, "FABRIC_MODE=0\n", unknown},
   };
   add_switch("nvidia");
-  kernel_.add_function({.address = "0000:06:00.0",
-                        .ids = "10de:22a3",
-                        .class_code = 0x068000,
-                        .group = 3,
-                        .driver = "vfio-pci"});
+  kernel_.add_function(test::kinds::kNvSwitch, "0000:06:00.0", 3, "vfio-pci");
   run("nv-fabricmanage");
   const vfio::AcceleratorRules rules{.vendors = {0x10de},
                                      .classes = {vfio::PciClass::display_3d},
@@ -135,7 +123,7 @@ TEST_F(FabricUseProbeTest, KnowsTheModeByTheManagersOwnFile) {
     const auto check = fabric_check(kernel_, test::must(vfio::scan(kernel_)), rules);
     EXPECT_THAT(check.value_or(Check{}).found,
                 testing::HasSubstr("runs in " + row.mode + " for 2 NVSwitches"));
-    const auto report = test::must(fabric_users(kernel_, rules, questions));
+    const auto report = fabric_users(kernel_, test::must(vfio::scan(kernel_)), rules, questions);
     EXPECT_EQ(report.of("0000:06:00.0").empty(), row.mode == "mode 0") << "the one on vfio-pci";
     kernel_.remove(row.file);
   }
@@ -167,7 +155,7 @@ TEST_F(FabricUseProbeTest, FindsGpusOfAFabricWhoseSwitchesPciDoesNotShow) {
                                        .on_request = {vfio::PciClass::bridge_other}};
     const std::vector<vfio::UseQuestion> questions = {{.device = "0000:1b:00.0", .nodes = {}}};
     std::vector<std::string> out;
-    const vfio::UseReport report = test::must(fabric_users(kernel_, rules, questions));
+    const vfio::UseReport report = fabric_users(kernel_, test::must(vfio::scan(kernel_)), rules, questions);
     for (const vfio::DeviceUser& user : report.of("0000:1b:00.0")) out.push_back(user.text());
     return out;
   };

@@ -7,6 +7,8 @@
 
 #include <gmock/gmock.h>
 
+#include "mdev/vgpu_inventory.h"
+#include "policy/policy_yaml.h"
 #include "tests/host/keeper_node.h"
 
 namespace ferry::host {
@@ -166,6 +168,24 @@ TEST_F(NumberedGpus, StayAsTheyAreWhileTheRecordCannotBeReadOrWritten) {
   EXPECT_THAT(drivers(), ElementsAre("vfio-pci", "vfio-pci", "nvidia"));
 }
 
+TEST_F(NumberedGpus, SayThatANumberHadNoGpuWhenItWasCounted) {
+  want(kSecondAway);
+  rounds();
+  const auto uncounted = [this] {
+    auto file = must(policy::read_policies(
+        {.file = "p.yaml", .text = "version: v2\n" + keys_ + "policies:\n  a:\n" + kSecondAway}));
+    const auto inventory = must(vfio::scan(kernel_));
+    const vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::display_3d}};
+    const NumberedPolicy numbered = must(resolve_numbers(kernel_, std::move(file.policies.front()),
+                                                         must(mdev::scan_vgpus(kernel_, inventory, rules))));
+    EXPECT_TRUE(numbered.recorded) << record() << numbered.content;
+    return numbered.uncounted;
+  };
+  EXPECT_THAT(uncounted(), testing::IsEmpty());
+  for (int i = 8; i < 13; ++i) add_t4(("0000:" + std::to_string(10 + i) + ":00.0").c_str(), 10 + i);
+  EXPECT_THAT(uncounted(), ElementsAre(HasSubstr("number 7 had no GPU")));
+}
+
 // Numbers of items for claims, and a profile's.
 TEST_F(NumberedGpus, GoToClaimsByTheirNumbersToo) {
   want("  - {devices: [0], allocation: dra}\n  - {devices: [2], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n");
@@ -183,8 +203,7 @@ TEST_F(NumberedGpus, SelectNoGpuThatOnlyAnotherItemNames) {
   kernel_.add_driver({.name = "amdgpu"});
   for (const char* ids : {"1002:744c", "8086:56c0"}) {
     constexpr const char* kOther = "0000:0a:00.0";
-    kernel_.add_function(
-        {.address = kOther, .ids = ids, .class_code = 0x030200, .group = 10, .driver = "amdgpu"});
+    kernel_.add_function({ids, 0x030200}, kOther, 10, "amdgpu");
     for (const char* other :
          {"address: 0000:0a:00.0, model: none", "vendor: amd, model: none", "vendor: intel, model: none"}) {
       want(std::string("  - {devices: [0, 3], mode: passthrough}\n  - {devices: all, mode: host, ") + other +

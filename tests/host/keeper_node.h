@@ -32,14 +32,14 @@ namespace ferry::host {
 /// Free, but for what a test says.
 class DeviceUsers final : public vfio::UseProbe {
  public:
-  std::map<std::string, vfio::DeviceUser> held;
+  std::multimap<std::string, vfio::DeviceUser> held;  ///< by device
   std::function<void()> before_scan;
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override {
     if (before_scan) before_scan();
     vfio::UseReport report;
     for (const vfio::UseQuestion& question : questions)
-      if (const auto user = held.find(question.device); user != held.end())
-        report.users[question.device] = {user->second};
+      for (auto [user, end] = held.equal_range(question.device); user != end; ++user)
+        report.users[question.device].push_back(user->second);
     return report;
   }
 };
@@ -95,6 +95,12 @@ inline vfio::DeviceUser vm(int pid) {
           .what = "its group",
           .pod_uid = "uid-7"};
 }
+
+inline constexpr const char* kAllAway = "  - {devices: all, mode: passthrough}\n";
+inline constexpr const char* kAllBack = "  - {devices: all, mode: host}\n";
+inline constexpr const char* kFirstBack =
+    "  - {devices: all, mode: passthrough}\n  - {devices: [0], mode: host}\n";
+inline constexpr const char* kDivided = "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n";
 
 /// The host of a keeper, with a stand-in for the device plugin.
 class NodeKeeperTest : public ThreeT4s {
@@ -182,6 +188,12 @@ class NodeKeeperTest : public ThreeT4s {
     liveness_.emplace(test::must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock")));
     plugin_follows();
   }
+  /// It runs, and all GPUs go to it.
+  void start_plugin_with_all() {
+    want(kAllAway);
+    start_plugin();
+    rounds();
+  }
   void kill_plugin() { liveness_.reset(); }
   /// It has read status.json, and lists what is on vfio, and vGPUs, and is not withdrawn; what it has listed
   /// before also without a driver; what is allocated in any case. Whether its file is another now.
@@ -260,11 +272,5 @@ class NodeKeeperTest : public ThreeT4s {
   bool kata_ = false;
   std::uint64_t answer_ahead_ = 0;
 };
-
-inline constexpr const char* kAllAway = "  - {devices: all, mode: passthrough}\n";
-inline constexpr const char* kAllBack = "  - {devices: all, mode: host}\n";
-inline constexpr const char* kFirstBack =
-    "  - {devices: all, mode: passthrough}\n  - {devices: [0], mode: host}\n";
-inline constexpr const char* kDivided = "  - {devices: [1], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n";
 
 }  // namespace ferry::host

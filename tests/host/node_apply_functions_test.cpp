@@ -23,13 +23,7 @@ class NodeWithFunctions : public NodeApplyTest {
 
   NodeWithFunctions() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
-    kernel_.add_function({.address = kFourth,
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = 8,
-                          .driver = "nvidia",
-                          .totalvfs = 4});
+    kernel_.add_function(test::kinds::kTeslaT4Board, kFourth, 8, "nvidia", 4);
     kernel_.enable_vfs(kFourth, 4);
     vendor_.add_gpu(kFourth, test::t4_types());
     apply("  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");

@@ -70,13 +70,7 @@ TEST_F(NodeApplyTest, KeepsOrTakesWhatFerryHasNotMadeAsThePolicySays) {
 TEST_F(NodeApplyTest, WaitsForTheTypesOfAGpuThatComesBack) {
   constexpr const char* kSilent = "0000:08:00.0";
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
-  kernel_.add_function({.address = kSilent,
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 8,
-                        .driver = "vfio-pci",
-                        .totalvfs = 16});
+  kernel_.add_function(test::kinds::kTeslaT4Board, kSilent, 8, "vfio-pci", 16);
   kernel_.file(mdev::host_driver_sign(vfio::PciAddress::parse(kSilent).value()), "0\n");
   NodeContext on = context();
   on.vgpu_host.rules.never_has_virtual_functions = [](const vfio::PciFunction& function) {
@@ -191,11 +185,7 @@ TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughNothingIsToRebind) {
 }
 
 TEST_F(NodeApplyTest, StartsWhatAKilledRunLeftThoughThePolicyIsRefused) {
-  kernel_.add_function({.address = "0000:08:00.0",
-                        .ids = "10de:1eb8",
-                        .class_code = 0x030200,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function(test::kinds::kTeslaT4, "0000:08:00.0", 5, "nvidia");
   kernel_.file("proc/sys/kernel/random/boot_id", "b\n");
   kernel_.file("run/ferry/hostd/stopped-services.json",
                R"({"version":1,"boot_id":"b","services":{"nvidia-dcgm.service":"to start"}})");
@@ -244,11 +234,7 @@ TEST_F(NodeApplyTest, RefusesToTakeAGpuFromAVm) {
 }
 
 TEST_F(NodeApplyTest, RefusesTwoPlacesForOneGroupAndWritesNothing) {
-  kernel_.add_function({.address = "0000:08:00.0",
-                        .ids = "10de:1eb8",
-                        .class_code = 0x030200,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function(test::kinds::kTeslaT4, "0000:08:00.0", 5, "nvidia");
   const auto outcome = apply_policy(context(), policy("  - {devices: all, mode: passthrough}\n"
                                                       "  - {devices: [3], mode: host}\n"));
   ASSERT_FALSE(outcome);

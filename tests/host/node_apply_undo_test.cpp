@@ -117,12 +117,7 @@ TEST_F(NodeApplyUndo, TakesAGpuToVfioAgainThatOffersNoSuchType) {
 // Nobody knows what it had before; what it has is all that can be put back.
 TEST_F(NodeApplyUndo, LeavesNoTraceOnAGpuThatSomebodyElseHadPutOnVfio) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
-  kernel_.add_function({.address = "0000:08:00.0",
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 8,
-                        .driver = "vfio-pci"});
+  kernel_.add_function(test::kinds::kTeslaT4Board, "0000:08:00.0", 8, "vfio-pci");
   mdev_.add_parent("0000:08:00.0");
   mdev_.swallow_creates = true;
   const NodeOutcome outcome = apply("  - {devices: [3], mode: vgpu, vgpu-devices: {T4-4Q: 2}}\n");
@@ -153,12 +148,7 @@ class NodeApplyUndoOfTwo : public NodeApplyUndo {
   static constexpr const char* kOther = "0000:08:00.0";
   static constexpr const char* kBothDivided = "  - {devices: [0, 3], mode: vgpu, vgpu-devices: {T4-4Q: 1}}\n";
   NodeApplyUndoOfTwo() {
-    kernel_.add_function({.address = kOther,
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = 5,
-                          .driver = "nvidia"});
+    kernel_.add_function(test::kinds::kTeslaT4Board, kOther, 5, "nvidia");
     mdev_.add_parent(kOther);
     apply("  - {devices: [0, 3], mode: passthrough}\n");
     kernel_.fail_for_good(made_on_other(), EIO);
@@ -208,11 +198,7 @@ class NodeApplyUnplugged : public NodeApplyTest {
   NodeApplyUnplugged() {
     kernel_.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
-    kernel_.add_function({.address = kAudio,
-                          .ids = "10de:10f8",
-                          .class_code = 0x040300,
-                          .group = 5,
-                          .driver = "snd_hda_intel"});
+    kernel_.add_function({"10de:10f8", 0x040300}, kAudio, 5, "snd_hda_intel");
     kernel_.add_function({.address = kForeign,
                           .ids = "10de:1ad8",
                           .class_code = 0x0c0330,

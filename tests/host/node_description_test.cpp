@@ -97,8 +97,7 @@ TEST_F(NodeDescriptionTest, AGpuThatCannotHaveItsVgpusYetHasAWordForTheReason) {
 
 TEST_F(NodeDescriptionTest, AGpuWithSriovAndWithoutVirtualFunctionsIsJudgedAsAWhole) {
   NodeSnapshot snapshot = snapshot_of("t4-server");
-  machine_.kernel.add_function(
-      {.address = "0000:3c:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 30, .driver = "nvme"});
+  machine_.kernel.add_function(test::kinds::kDisk, "0000:3c:00.0", 30, "nvme");
   snapshot.inventory = must(vfio::scan(machine_.kernel));
   const auto address = must(vfio::PciAddress::parse("0000:3b:00.0"));
   const auto gpu = std::ranges::find_if(snapshot.vgpus.gpus,
@@ -144,20 +143,14 @@ TEST_F(NodeDescriptionTest, AFunctionThatCountsByNameIsJudgedToo) {
   kernel.add_driver({.name = "igb", .ids = {"8086:1533"}});
   unsigned group = 80;
   for (const char* address : {"0000:0a:00.0", "0000:0b:00.0", "0000:0c:00.0", "0000:0d:00.0", "0000:0e:00.0"})
-    kernel.add_function({.address = address,
-                         .ids = "10de:22a3",
-                         .class_code = 0x068000,
-                         .group = group++,
-                         .driver = "vfio-pci"});
+    kernel.add_function(test::kinds::kNvSwitch, address, group++, "vfio-pci");
   kernel.file("sys/kernel/iommu_groups/81/reserved_regions",
               "0x0000000080000000 0x0000000080ffffff direct\n");
   const std::string dead(64, '\xff');
   kernel.file("sys/devices/pci0000:00/0000:0c:00.0/config", dead);
   kernel.file("sys/devices/pci0000:00/0000:06:00.0/config", dead);  // the host has this one
-  kernel.add_function(
-      {.address = "0000:0d:00.1", .ids = "8086:1533", .class_code = 0x020000, .group = 83, .driver = "igb"});
-  kernel.add_function(
-      {.address = "0000:07:00.1", .ids = "8086:1533", .class_code = 0x020000, .group = 70, .driver = "igb"});
+  kernel.add_function({"8086:1533", 0x020000}, "0000:0d:00.1", 83, "igb");
+  kernel.add_function({"8086:1533", 0x020000}, "0000:07:00.1", 70, "igb");
   NodeSnapshot snapshot;
   snapshot.inventory = must(vfio::scan(kernel));
   const vfio::AcceleratorRules rules = policy::default_accelerator_rules();

@@ -74,19 +74,10 @@ class Node {
     for (const char* bus : {"05", "06", "07", "08", "09", "0a", "0b", "0c"}) {
       const std::string address = gpu(bus);
       const bool divides_functions = with_functions.contains(bus);
-      kernel.add_function({.address = address,
-                           .ids = "10de:1eb8",
-                           .subsystem_ids = "10de:12a2",
-                           .class_code = 0x030200,
-                           .group = group,
-                           .driver = "nvidia",
-                           .totalvfs = divides_functions ? std::optional(4U) : std::nullopt});
+      kernel.add_function(test::kinds::kTeslaT4Board, address, group, "nvidia",
+                          divides_functions ? std::optional(4U) : std::nullopt);
       if (with_audio.contains(bus)) {
-        kernel.add_function({.address = audio(bus),
-                             .ids = "10de:10f8",
-                             .class_code = 0x040300,
-                             .group = group,
-                             .driver = "snd_hda_intel"});
+        kernel.add_function({"10de:10f8", 0x040300}, audio(bus), group, "snd_hda_intel");
       }
       if (!divides_functions) mdev.add_parent(address);
       if (std::string(bus) != "0b") ++group;

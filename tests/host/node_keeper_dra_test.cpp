@@ -30,6 +30,12 @@ constexpr const char* kFile = "run/ferry/claims/gpus.json";
 
 class KeeperOfClaimableGpusTest : public NodeKeeperTest {
  protected:
+  /// The round after the withdrawal gives it to DRA.
+  void give_first_to_dra() {
+    want(kFirstForDra);
+    round();
+    round();
+  }
   std::vector<api::ClaimableGpu> claimable() const {
     const auto text = kernel_.read_file(kFile);
     return text ? must(api::read_claimable_gpus(*text)) : std::vector<api::ClaimableGpu>();
@@ -76,9 +82,7 @@ class KeeperOfLostDevicesTest : public KeeperOfClaimableGpusTest {
 
   /// The first GPU is for claims, and claim "a" has a vGPU of it.
   void SetUp() override {
-    want(kFirstForDra);
-    round();
-    round();
+    give_first_to_dra();
     mdev_.add_device(kFirst, "nvidia-230", kUuid);
     claimed_ = {address(kFirst)};
     prepared_ = {{.uid = "a",
@@ -153,15 +157,14 @@ class KeeperOfFunctionsTest : public KeeperOfClaimableGpusTest {
 
   KeeperOfFunctionsTest() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .sriov = true});
-    kernel_.add_function({.address = kFourth,
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = 8,
-                          .driver = "nvidia",
-                          .totalvfs = 4});
+    kernel_.add_function(test::kinds::kTeslaT4Board, kFourth, 8, "nvidia", 4);
     kernel_.file("proc/driver/nvidia/gpus/0000:08:00.0/unbindLock", "0\n");
     vendor_.add_gpu(kFourth, test::t4_types());
+  }
+  void settle(const std::string& items, std::uint64_t generation = 1) {
+    want(items, generation);
+    rounds();
+    round();
   }
   std::size_t functions() const { return kernel_.vfs_of(kFourth).size(); }
   std::vector<std::string> made() const { return must(load_claim_record(kernel_)).made_functions; }
@@ -185,9 +188,7 @@ TEST_F(KeeperOfFunctionsTest, MakesThemForAGpuThatEntersDra) {
 }
 
 TEST_F(KeeperOfFunctionsTest, MakesThemAgainAfterABoot) {
-  want(kForDra);
-  rounds();
-  round();
+  settle(kForDra);
   ASSERT_EQ(functions(), 4U);
   kernel_.enable_vfs(kFourth, 0);
   kernel_.file("proc/sys/kernel/random/boot_id", "c\n");
@@ -221,9 +222,7 @@ TEST_F(KeeperOfFunctionsTest, MakesNoneOfAGpuThatIsInUse) {
 
 TEST_F(KeeperOfFunctionsTest, ShowsThatThereAreNone) {
   kernel_.remove("sys/devices/pci0000:00/0000:08:00.0/sriov_numvfs");
-  want(kForDra);
-  rounds();
-  round();
+  settle(kForDra);
   const auto failed = round();
   EXPECT_EQ(failed.phase, api::NodePhase::failed);
   ASSERT_TRUE(failed.again);
@@ -256,14 +255,10 @@ TEST_F(KeeperOfFunctionsTest, StopsAfterThreeFailures) {
 }
 
 TEST_F(KeeperOfFunctionsTest, TakesNoFunctionsAwayThatCameWhileItsOwnWereGone) {
-  want(kForDra);
-  rounds();
-  round();
+  settle(kForDra);
   ASSERT_THAT(made(), ElementsAre(kFourth));
   kernel_.enable_vfs(kFourth, 0);
-  want(kToTheHost, 2);
-  rounds();
-  round();
+  settle(kToTheHost, 2);
   EXPECT_THAT(made(), IsEmpty());
   kernel_.enable_vfs(kFourth, 4);
   rounds();
@@ -272,14 +267,10 @@ TEST_F(KeeperOfFunctionsTest, TakesNoFunctionsAwayThatCameWhileItsOwnWereGone) {
 }
 
 TEST_F(KeeperOfFunctionsTest, TakesItsOwnAwayWhenTheGpuLeavesDra) {
-  want(kForDra);
-  rounds();
-  round();
+  settle(kForDra);
   ASSERT_EQ(functions(), 4U);
   users_.held = {{"0000:08:00.5", vm(412)}};
-  want(kToTheHost, 2);
-  rounds();
-  round();
+  settle(kToTheHost, 2);
   EXPECT_EQ(functions(), 4U) << "one is in use";
   users_.held.clear();
   now_ += 10min;
@@ -291,25 +282,15 @@ TEST_F(KeeperOfFunctionsTest, TakesItsOwnAwayWhenTheGpuLeavesDra) {
 
 TEST_F(KeeperOfFunctionsTest, LeavesThoseOfOthersWhenTheGpuLeavesDra) {
   kernel_.enable_vfs(kFourth, 4);
-  want(kForDra);
-  rounds();
-  round();
+  settle(kForDra);
   EXPECT_THAT(made(), IsEmpty());
-  want(kToTheHost, 2);
-  rounds();
-  round();
+  settle(kToTheHost, 2);
   EXPECT_EQ(functions(), 4U);
 }
 
 TEST_F(KeeperOfClaimableGpusTest, AsksForPlacementsNowAndThen) {
   constexpr const char* kDivided = "0000:0a:00.0";
-  kernel_.add_function({.address = kDivided,
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 10,
-                        .driver = "nvidia",
-                        .totalvfs = 4});
+  kernel_.add_function(test::kinds::kTeslaT4Board, kDivided, 10, "nvidia", 4);
   mdev_.add_vf_parents(kDivided);
   kernel_.enable_vfs(kDivided, 4);
   want("  - {address: \"0000:0a:00.0\", allocation: dra, mixed-sizes: true}\n");
@@ -360,9 +341,7 @@ TEST_F(KeeperOfClaimableGpusTest, WritesNoFileWithoutSuchAPolicy) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, WaitsForThePlugin) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   want(kFirstForDra);
   EXPECT_EQ(round().phase, api::NodePhase::applying);
@@ -376,9 +355,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForThePlugin) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, IsBlockedIfThePluginDoesNotAnswer) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   silent_ = true;
   want(kFirstForDra);
   round();
@@ -393,9 +370,7 @@ TEST_F(KeeperOfClaimableGpusTest, IsBlockedIfThePluginDoesNotAnswer) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, WaitsForThePodThatHasTheGpu) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   allocated_ = {kFirst};
   users_.held = {{kFirst, vm(412)}};
   plugin_follows();
@@ -435,9 +410,7 @@ TEST_F(KeeperOfClaimableGpusTest, WaitsForVgpusOfAnEarlierPolicy) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsAGpuWithDraWhileAClaimHasIt) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claimed_ = {address(kFirst)};
   want(kAllAway);
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
@@ -459,9 +432,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsAGpuWithDraWhileAClaimHasIt) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claimed_ = {address(kFirst)};
   kernel_.remove(kDesired);
   EXPECT_EQ(round().phase, api::NodePhase::idle);
@@ -476,8 +447,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsClaimsWithoutADesiredState) {
 TEST_F(KeeperOfClaimableGpusTest, KeepsAClaimOfAnotherVendorsGpuThatNoPolicyNames) {
   constexpr const char* kOther = "0000:0a:00.0";
   kernel_.add_driver({.name = "amdgpu", .ids = {"1002:74a1"}});
-  kernel_.add_function(
-      {.address = kOther, .ids = "1002:74a1", .class_code = 0x030200, .group = 10, .driver = "amdgpu"});
+  kernel_.add_function({"1002:74a1", 0x030200}, kOther, 10, "amdgpu");
   want("  - {address: \"0000:0a:00.0\", allocation: dra}\n");
   round();
   EXPECT_EQ(round().phase, api::NodePhase::ready);
@@ -498,9 +468,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsAClaimOfAnotherVendorsGpuThatNoPolicyName
 }
 
 TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   missing_functions_ = {{.gpu = address(kFirst), .functions = 4, .reason = "busy"}};
   const auto failed = round();
   EXPECT_EQ(failed.phase, api::NodePhase::failed);
@@ -516,9 +484,7 @@ TEST_F(KeeperOfClaimableGpusTest, ShowsAGpuThatLacksVirtualFunctions) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, ShowsClaimsDuringTheBackOffOfAnotherGpu) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");
   want("  - {devices: [0], allocation: dra}\n  - {devices: [1], mode: host}\n");
   const auto failed = round();
@@ -536,9 +502,7 @@ TEST_F(KeeperOfClaimableGpusTest, ShowsThatTheRecordOfClaimsIsUnreadable) {
   const Error broken{.code = make_error_code(Errc::malformed_host),
                      .message = "/run/ferry/hostd/claims.json: not JSON",
                      .hint = "remove it"};
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claimed_ = {address(kFirst)};
   claims_fault_ = broken;
   EXPECT_EQ(round().phase, api::NodePhase::failed);
@@ -555,9 +519,7 @@ TEST_F(KeeperOfClaimableGpusTest, ShowsThatTheRecordOfClaimsIsUnreadable) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, ChangesNothingWhileItKnowsNoClaims) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claims_error_ = Error{.code = make_error_code(Errc::malformed_host),
                         .message = "/run/ferry/hostd/claims.json: not JSON",
                         .hint = "remove it"};
@@ -577,9 +539,7 @@ TEST_F(KeeperOfClaimableGpusTest, ChangesNothingWhileItKnowsNoClaims) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   kernel_.file(kDesired, "{");
   EXPECT_EQ(round().phase, api::NodePhase::failed);
   EXPECT_EQ(gpu(kFirst).allocation, api::Allocation::dra);
@@ -588,17 +548,13 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsTheAllocationWhileThePolicyIsUnreadable) 
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsTheGpuUnavailableWhenItEnds) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   must(keeper_.end());
   EXPECT_THAT(unavailable(), ElementsAre(kFirst));
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   users_.held = {{kFirst, vm(412)}};
   claimed_ = {address(kFirst)};
   NodeKeeper next = make_keeper();
@@ -608,16 +564,9 @@ TEST_F(KeeperOfClaimableGpusTest, KnowsItsGpusAfterARestart) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfThePolicyIsRefusedAfterARestart) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claimed_ = {address(kFirst)};
-  kernel_.add_function({.address = "0000:08:00.0",
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function(test::kinds::kTeslaT4Board, "0000:08:00.0", 5, "nvidia");
   want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
   NodeKeeper next = make_keeper();
   EXPECT_EQ(next.round().phase, api::NodePhase::blocked);
@@ -627,9 +576,7 @@ TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfThePolicyIsRefusedAft
 }
 
 TEST_F(KeeperOfClaimableGpusTest, KeepsItsGpusUnavailableIfItsFirstRoundFails) {
-  want(kFirstForDra);
-  round();
-  round();
+  give_first_to_dra();
   claimed_ = {address(kFirst)};
   kernel_.remove(kDesired);
   kernel_.file("run/ferry/hostd/stopped-services.json",
@@ -658,12 +605,7 @@ TEST_F(KeeperOfClaimableGpusTest, RemembersTheTypesOfAnEmptyGpu) {
 }
 
 TEST_F(KeeperOfClaimableGpusTest, RefusesAGroupWithTwoAllocations) {
-  kernel_.add_function({.address = "0000:08:00.0",
-                        .ids = "10de:1eb8",
-                        .subsystem_ids = "10de:12a2",
-                        .class_code = 0x030200,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function(test::kinds::kTeslaT4Board, "0000:08:00.0", 5, "nvidia");
   want("  - {address: \"0000:05:00.0\", allocation: dra}\n");
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(state().error.value_or(api::StatusError()).message,

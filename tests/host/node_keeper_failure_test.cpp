@@ -95,20 +95,14 @@ TEST_F(NodeKeeperTest, LeavesWhatCannotBeStartedNow) {
 
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughThePolicyCannotBe) {
   kernel_.file(kStopped, kDcgmStopped);
-  kernel_.add_function({.address = "0000:05:00.1",
-                        .ids = "10de:1eb8",
-                        .class_code = 0x030200,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function(test::kinds::kTeslaT4, "0000:05:00.1", 5, "nvidia");
   want("  - {devices: all, mode: host}\n  - {devices: [0], mode: passthrough}\n");
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_THAT(services_.started, ElementsAre("nvidia-dcgm.service"));
 }
 
 TEST_F(NodeKeeperTest, MakesGoodWhatWasLeftThoughPodsHaveAll) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   allocated_ = {kFirst, kSecond, kThird};
   plugin_follows();
@@ -227,9 +221,7 @@ TEST_F(NodeKeeperTest, AdvertisesUnboundGpusAndTriesAgain) {
 }
 
 TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   allocated_ = {kSecond};
   plugin_follows();
@@ -247,9 +239,7 @@ TEST_F(NodeKeeperTest, HearsThatAPodEndsWhileAnotherGpuFails) {
 
 // The pod begins after the failed attempt and ends before the pause does.
 TEST_F(NodeKeeperTest, HearsThatAPodEndsWhichHasComeSinceTheFailure) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   want("  - {devices: [0, 1], mode: host}\n");
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/unbind");

@@ -28,9 +28,7 @@ using testing::SizeIs;
 // -- the plugin makes way first --
 
 TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   kernel_.forget_changes();
   want(kFirstBack);
   const auto waiting = round();
@@ -48,9 +46,7 @@ TEST_F(NodeKeeperTest, WaitsForThePluginBeforeItTakesAGpuBack) {
 }
 
 TEST_F(NodeKeeperTest, TakesNoAnswerToAnEarlierFile) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   want(kFirstBack);
   EXPECT_EQ(round().phase, api::NodePhase::applying) << "it has answered the file before";
   kernel_.forget_changes();
@@ -83,11 +79,7 @@ TEST_F(NodeKeeperTest, TakesFatalErrorsThatThePluginHasFound) {
 
 // The audio function of a card is no GPU, and a VM gets it with its card.
 TEST_F(NodeKeeperTest, SeesFatalErrorsOfAFunctionBesideTheGpu) {
-  kernel_.add_function({.address = "0000:05:00.1",
-                        .ids = "10de:0fb9",
-                        .class_code = 0x040300,
-                        .group = 5,
-                        .driver = "nvidia"});
+  kernel_.add_function({"10de:0fb9", 0x040300}, "0000:05:00.1", 5, "nvidia");
   want(kAllAway);
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   const std::string errors = "sys/bus/pci/devices/0000:05:00.1/aer_dev_fatal";
@@ -104,9 +96,7 @@ TEST_F(NodeKeeperTest, KeepsAGpuBackWhileAChangeOfItsModeIsRecorded) {
                  R"({"version": 1, "devices": [{"address": "0000:06:00.0", "ids": "10de:1eb8", "wanted": "on",
                      "mode": "off", "knobs": []}]})");
   };
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   EXPECT_THAT(unfit(), IsEmpty());
   write_record();
   rounds();
@@ -138,8 +128,7 @@ TEST_F(NodeKeeperTest, KeepsSwitchesFromThePluginThatAFabricManagerShares) {
   kernel_.add_driver({.name = "vfio-pci", .vfio = true});
   kernel_.add_driver({.name = "nvidia-nvswitch", .ids = {"10de:22a3"}});
   const auto add_switch = [&](const std::string& address, unsigned group, const char* driver) {
-    kernel_.add_function(
-        {.address = address, .ids = "10de:22a3", .class_code = 0x068000, .group = group, .driver = driver});
+    kernel_.add_function(test::kinds::kNvSwitch, address, group, driver);
   };
   add_switch("0000:85:00.0", 85, "nvidia-nvswitch");
   add_switch(on_vfio, 86, "vfio-pci");
@@ -187,9 +176,7 @@ TEST_F(NodeKeeperTest, WaitsForVgpusThatGo) {
 // Another program has unbound a device that the plugin had advertised: it is listed, Unhealthy, until it is
 // withdrawn.
 TEST_F(NodeKeeperTest, AsksForWhatIsListedThoughItHasLostItsDriver) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   must(kernel_.write_attribute("sys/bus/pci/drivers/vfio-pci/unbind", kFirst));
   plugin_follows();
@@ -220,9 +207,7 @@ TEST_F(NodeKeeperTest, KnowsKatasNumbersByTheirGroups) {
 }
 
 TEST_F(NodeKeeperTest, WaitsForNobodyWithoutAPlugin) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   kill_plugin();
   want(kFirstBack);
   EXPECT_EQ(round().phase, api::NodePhase::ready) << "what it left in its file is nobody's";
@@ -237,9 +222,7 @@ TEST_F(NodeKeeperTest, DoesNotAskAboutWhatThePluginCannotOffer) {
 }
 
 TEST_F(NodeKeeperTest, RefusesWhenThePluginDoesNotAnswer) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   silent_ = true;
   want(kFirstBack);
   EXPECT_EQ(round().phase, api::NodePhase::applying);
@@ -291,9 +274,7 @@ TEST_F(NodeKeeperTest, MindsAPluginThatHasStartedSinceThePlan) {
 }
 
 TEST_F(NodeKeeperTest, WaitsForThePluginNoLongerBecauseTheQuestionGrows) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   plugin_follows();
   want(kFirstBack);
   ASSERT_EQ(round().phase, api::NodePhase::applying);

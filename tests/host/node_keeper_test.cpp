@@ -236,9 +236,7 @@ TEST_F(NodeKeeperTest, TellsOfTheAcceleratorsAsTheyWereWhereTheyCannotBeRead) {
 }
 
 TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   want(kFirstBack);
   round();
   EXPECT_THAT(unavailable(), ElementsAre(kFirst));
@@ -248,9 +246,7 @@ TEST_F(NodeKeeperTest, GivesBackToTheKubeletWhatItNoLongerChanges) {
 }
 
 TEST_F(NodeKeeperTest, ItsEndIsNoFailureOfWhatIsDesired) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   want(kFirstBack);
   EXPECT_EQ(round().phase, api::NodePhase::applying);
   must(keeper_.end());
@@ -271,14 +267,13 @@ TEST_F(NodeKeeperTest, CountsOnAfterARestart) {
 TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
   constexpr const char* kAudio = "0000:05:00.1";
   kernel_.add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
-  kernel_.add_function(
-      {.address = kAudio, .ids = "10de:10f8", .class_code = 0x040300, .group = 5, .driver = "snd_hda_intel"});
+  kernel_.add_function({"10de:10f8", 0x040300}, kAudio, 5, "snd_hda_intel");
   want(kAllAway);
   EXPECT_EQ(round().phase, api::NodePhase::ready);
   ASSERT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   kernel_.remove("sys/class/mdev_bus/0000:05:00.0");
   kernel_.remove_function(kFirst);
-  users_.held[kAudio] = vm(412);
+  users_.held = {{kAudio, vm(412)}};
   EXPECT_EQ(round().phase, api::NodePhase::blocked);
   EXPECT_EQ(kernel_.driver_of(kAudio), "vfio-pci");
   EXPECT_EQ(gpu(kAudio).state, api::GpuState::blocked);
@@ -292,7 +287,7 @@ TEST_F(NodeKeeperTest, GivesBackWhatAnUnpluggedGpuHasLeftBehind) {
 
 // Between the plan and what is published of it.
 TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
-  users_.held[kFirst] = vm(412);
+  users_.held = {{kFirst, vm(412)}};
   int looks = 0;
   users_.before_scan = [&] {
     if (++looks == 2) kernel_.remove_function(kFirst);
@@ -306,12 +301,8 @@ TEST_F(NodeKeeperTest, OutlivesAGpuThatIsUnpluggedWhileItIsRefused) {
 // A scan of the plan, the first and the last one of apply_policy(), and one of the result.
 TEST_F(NodeKeeperTest, ScansTheHostFourTimesForAChangeOfEightGpus) {
   for (unsigned bus = 8; bus < 13; ++bus)
-    kernel_.add_function({.address = "0000:0" + std::string(1, "0123456789abc"[bus]) + ":00.0",
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = bus,
-                          .driver = "nvidia"});
+    kernel_.add_function(test::kinds::kTeslaT4Board,
+                         "0000:0" + std::string(1, "0123456789abc"[bus]) + ":00.0", bus, "nvidia");
   ASSERT_EQ(round().phase, api::NodePhase::idle);
   ASSERT_THAT(state().accelerators, SizeIs(8));
   want(kAllAway);

@@ -21,9 +21,7 @@ using testing::SizeIs;
 // -- what pods have --
 
 TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   allocated_ = {kFirst};
   plugin_follows();
   want(kAllBack);
@@ -49,9 +47,7 @@ TEST_F(NodeKeeperTest, LeavesWhatAPodHasAndTakesItWhenThePodEnds) {
 }
 
 TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   allocated_ = {kFirst};
   users_.held = {{kFirst, vm(412)}};
   plugin_follows();
@@ -66,6 +62,24 @@ TEST_F(NodeKeeperTest, WithdrawsWhatAPodsVmUses) {
   allocated_.clear();
   EXPECT_EQ(rounds().phase, api::NodePhase::ready);
   EXPECT_EQ(kernel_.driver_of(kFirst), "nvidia");
+}
+
+// A tenant may have any number of processes, and readers of status.json refuse a large file.
+TEST_F(NodeKeeperTest, ReportsAtMost64UsersAnd8KiBOfReasons) {
+  want(kAllAway);
+  rounds();
+  for (int i = 0; i < 65; ++i) {
+    vfio::DeviceUser user = vm(1000 + i);
+    user.name = std::string(253, 'n');
+    users_.held.emplace(kFirst, user);
+  }
+  want(kAllBack);
+  EXPECT_EQ(rounds().phase, api::NodePhase::blocked);
+  EXPECT_THAT(gpu(kFirst).users, SizeIs(64));
+  EXPECT_THAT(gpu(kFirst).reason, SizeIs(testing::AllOf(testing::Gt(8000U), testing::Le(8192U))));
+  EXPECT_TRUE(gpu(kFirst).only_in_use);
+  users_.held.clear();
+  EXPECT_EQ(rounds().phase, api::NodePhase::ready);
 }
 
 TEST_F(NodeKeeperTest, NamesOnlyThoseWhoHaveWhatShallGo) {
@@ -159,9 +173,7 @@ TEST_F(NodeKeeperTest, WithdrawsTheVgpuThatAPodsVmUses) {
 
 // A file that cannot be read says nothing about the GPU that a pod has, and the next pod shall not be given.
 TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsDesired) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   allocated_ = {kFirst};
   plugin_follows();
   want(kFirstBack);
@@ -181,9 +193,7 @@ TEST_F(NodeKeeperTest, AwaitsThePodThoughItCannotReadWhatIsDesired) {
 // -- other users --
 
 TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   const auto refused = rounds();
@@ -197,9 +207,7 @@ TEST_F(NodeKeeperTest, SaysOfAVmsGpuOnlyThatTheVmHasIt) {
 
 // The device came free after the plugin was asked, so the kubelet may still allocate it.
 TEST_F(NodeKeeperTest, DoesNotTakeUnaskedWhatHasJustComeFree) {
-  want(kAllAway);
-  start_plugin();
-  rounds();
+  start_plugin_with_all();
   users_.held = {{kSecond, vm(412)}};
   want(kAllBack);
   round();
@@ -235,11 +243,7 @@ TEST_F(NodeKeeperTest, RefusesWhatAVmHasAndDoesItWhenTheVmEnds) {
 
 TEST_F(NodeKeeperTest, SaysWhereMoreThanAUserStandsInTheWay) {
   kernel_.add_driver({.name = "e1000e", .ids = {"class:0200"}});
-  kernel_.add_function({.address = "0000:09:00.0",
-                        .ids = "8086:10d3",
-                        .class_code = 0x020000,
-                        .group = 6,
-                        .driver = "e1000e"});
+  kernel_.add_function({"8086:10d3", 0x020000}, "0000:09:00.0", 6, "e1000e");
   users_.held = {{kFirst, vm(412)}, {kSecond, vm(413)}};
   want(kAllAway);
   EXPECT_EQ(round().phase, api::NodePhase::blocked);

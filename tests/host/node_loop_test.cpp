@@ -83,8 +83,7 @@ class NodeLoopTest : public testing::Test {
   NodeLoopTest() {
     kernel_.add_driver({.name = "nvidia", .ids = {"10de:1eb8"}});
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
-    kernel_.add_function(
-        {.address = kGpu, .ids = "10de:1eb8", .class_code = 0x030200, .group = 5, .driver = "nvidia"});
+    kernel_.add_function(test::kinds::kTeslaT4, kGpu, 5, "nvidia");
     // As where the host's /proc is ours.
     for (const char* process : {"self", "1"})
       kernel_.link(std::string("proc/") + process + "/ns/pid", "pid:[4026531836]");
@@ -149,6 +148,10 @@ class NodeLoopTest : public testing::Test {
     return reported([=](const api::HostStatus& state) {
       return state.phase == phase && !state.accelerators.empty() && state.accelerators[0].mode == mode;
     });
+  }
+  bool starts_as(api::NodePhase phase, policy::Mode mode) {
+    start();
+    return becomes(phase, mode);
   }
   /// Waits until the loop has seen to all that has happened: to this text, with a count of its own, too.
   bool sees_to(const std::string& keys) {
@@ -219,8 +222,7 @@ class NodeLoopTest : public testing::Test {
 };
 
 TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   want("passthrough");
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
   // Written into, as an editor may do it, and not replaced.
@@ -233,8 +235,7 @@ TEST_F(NodeLoopTest, FollowsTheFileAsItChanges) {
 TEST_F(NodeLoopTest, WritesAReadyFileAnewWhenItIsRemoved) {
   keeper_.validations = true;
   want("passthrough");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   for (const char* const file : {kVfioReady, kWorkloadType, kVfioReady}) {
     ASSERT_TRUE(appears(file)) << file;
     kernel_.remove(file);
@@ -244,8 +245,7 @@ TEST_F(NodeLoopTest, WritesAReadyFileAnewWhenItIsRemoved) {
 
 TEST_F(NodeLoopTest, ServesAClaimAndLooksAtTheNodeAfterIt) {
   claims_ = ClaimServerSettings{.user = ::geteuid(), .group = ::getegid()};
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   must(kernel_.write("sys/bus/pci/drivers/nvidia/unbind", kGpu));  // raises no event here
   EXPECT_THAT(must(unprepare()), testing::IsEmpty()) << "hostd knows no such claim";
   EXPECT_TRUE(reported([](const api::HostStatus& state) {
@@ -258,8 +258,7 @@ TEST_F(NodeLoopTest, AnswersAClaimWhileAnotherFerryChangesTheHost) {
   ClaimRecord record{.boot_id = must(kernel_.read_attribute("proc/sys/kernel/random/boot_id"))};
   record.put(Claim{.uid = "a", .space = "studio", .name = "render-a"});
   kernel_.file(kClaimRecordFile, claim_record_text(record));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   const NodeLock other = must(NodeLock::take(kernel_, 0ms));
   const auto began = std::chrono::steady_clock::now();
   const auto answer = unprepare();
@@ -269,8 +268,7 @@ TEST_F(NodeLoopTest, AnswersAClaimWhileAnotherFerryChangesTheHost) {
 }
 
 TEST_F(NodeLoopTest, SeesThatAnotherProgramHasWrittenTheRecordOfClaims) {
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   must(kernel_.write_file(kClaimRecordFile, "{"));
   EXPECT_TRUE(reported([](const api::HostStatus& state) {
     return state.phase == api::NodePhase::failed && state.error &&
@@ -285,8 +283,7 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
                                        .policy = "a",
                                        .config = ConfigText{.file = {}, .text = policy_text("passthrough")},
                                        .source = "label gpu-ferry.io/policy=a"}));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   EXPECT_EQ(kernel_.driver_of(kGpu), "vfio-pci");
   const api::HostStatus state = must(api::read_host_status(must(kernel_.read_file(kStatusFile))));
   EXPECT_TRUE(state.desired && state.desired->generation == 12U)
@@ -295,8 +292,7 @@ TEST_F(NodeLoopTest, BringsTheNodeUpByWhatWasWrittenBeforeTheBoot) {
 }
 
 TEST_F(NodeLoopTest, HearsThatThePluginShallServeNoMore) {
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   must(kernel_.write_file("var/lib/ferry/serving.json", api::serving_file_text("another serves")));
   ASSERT_TRUE(reported([](const api::HostStatus& state) { return state.standby == "another serves"; }));
   must(kernel_.remove_file("var/lib/ferry/serving.json"));
@@ -307,8 +303,7 @@ TEST_F(NodeLoopTest, FollowsTheFileThatIsNamed) {
   kernel_.file("etc/ferry/policy.yaml", policy_text("passthrough"));
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   must(kernel_.write_file("etc/ferry/policy.yaml", policy_text("host")));
   EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
 }
@@ -318,8 +313,7 @@ TEST_F(NodeLoopTest, FollowsTheFileBehindALink) {
   kernel_.link("etc/ferry/policy.yaml", "/opt/site/policy.yaml");
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   ASSERT_TRUE(sees_to(R"(, "file": "/etc/ferry/policy.yaml")"));
   must(kernel_.write_file("opt/site/policy.yaml", policy_text("host")));
   EXPECT_TRUE(becomes(api::NodePhase::ready, policy::Mode::host));
@@ -331,8 +325,7 @@ TEST_F(NodeLoopTest, FollowsAConfigMapThatIsMounted) {
   kernel_.link("etc/ferry/policy.yaml", "..data/policy.yaml");
   kernel_.file("var/lib/ferry/desired.json",
                R"({"version": 2, "policy": "a", "file": "/etc/ferry/policy.yaml"})");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   for (const char* next : {"2", "3"}) {
     const bool back = std::string(next) == "2";
     kernel_.file(std::string("etc/ferry/..") + next + "/policy.yaml",
@@ -401,8 +394,7 @@ TEST_F(NodeLoopTest, TriesOnceForUsersThatEndTogether) {
   for (const test::IdleProcess& worker : workers) user_.more.push_back(worker.pid());
   kernel_.remove("sys/bus/pci/drivers/vfio-pci/bind");
   want("passthrough");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::blocked, policy::Mode::host));
   std::latch busy(1);
   std::latch all_ended(1);
   loop_.load()->post([&] {
@@ -445,8 +437,7 @@ TEST_F(NodeLoopTest, LeavesASecondBetweenTheEndsOfUsers) {
 TEST_F(NodeLoopTest, OutlivesMoreUsersThanItHasDescriptors) {
   const std::vector<test::IdleProcess> workers(150);
   for (const test::IdleProcess& worker : workers) user_.more.push_back(worker.pid());
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   const test::FewDescriptors few(100);
   want("passthrough");
   ASSERT_TRUE(becomes(api::NodePhase::blocked, policy::Mode::host));
@@ -458,16 +449,14 @@ TEST_F(NodeLoopTest, OutlivesMoreUsersThanItHasDescriptors) {
 
 TEST_F(NodeLoopTest, HasAsManyDescriptorsAsItMay) {
   const test::FewDescriptors few(100);
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   EXPECT_GT(descriptor_limit(), 100U);
 }
 
 TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
   const auto generation = must(api::read_plugin_orders(must(kernel_.read_file(kStatusFile)))).generation;
@@ -481,8 +470,7 @@ TEST_F(NodeLoopTest, LearnsWhatThePluginAnswers) {
 TEST_F(NodeLoopTest, LearnsThatThePluginHasDied) {
   want("passthrough");
   std::optional<LivenessLock> plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
   const auto generation = must(api::read_plugin_orders(must(kernel_.read_file(kStatusFile)))).generation;
@@ -564,8 +552,7 @@ TEST_F(NodeLoopTest, KeepsTheNodeThoughAnotherProcessLocksItsFile) {
 TEST_F(NodeLoopTest, TellsThatItRunsWhereItsFileIsThereAlready) {
   kernel_.file(kLiveness, "");
   const auto folder = must(DirectoryWatch::open(kernel_, "run/ferry", DirectoryWatch::Contents::written));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::idle, policy::Mode::host));
+  ASSERT_TRUE(starts_as(api::NodePhase::idle, policy::Mode::host));
   const auto events = folder.read();
   EXPECT_TRUE(std::ranges::any_of(events, [](const DirectoryEvent& event) {
     return event.kind == DirectoryEvent::Kind::written && event.name == "hostd.running";
@@ -579,8 +566,7 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
     ASSERT_EQ(::mkfifo((kernel_.root() / file).c_str(), 0600), 0);
   }
   want("passthrough");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("var/lib/ferry/desired.json");
   ASSERT_EQ(::mkfifo((kernel_.root() / "var/lib/ferry/desired.json").c_str(), 0600), 0);
   EXPECT_TRUE(reported([](const api::HostStatus& state) {
@@ -594,8 +580,7 @@ TEST_F(NodeLoopTest, IsKeptWaitingByNoFifoInThePlaceOfAFile) {
 
 TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
   want("passthrough");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   kernel_.remove("run/ferry");
   kernel_.directory("run/ferry");  // for the test to watch it
   ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough)) << "it is reported again";
@@ -607,8 +592,7 @@ TEST_F(NodeLoopTest, GoesOnWhenItsFolderIsRemoved) {
 
 TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
   want("passthrough");
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   // Beside the old one until the name leads there, so that nothing comes between.
   const auto other = must(InstanceLock::claim(kernel_, "run/ferry/other"));
   std::filesystem::rename(kernel_.root() / "run/ferry/other", kernel_.root() / kLock);
@@ -624,8 +608,7 @@ TEST_F(NodeLoopTest, EndsWhenAnotherHasBegunSinceItsFolderWasRemoved) {
 TEST_F(NodeLoopTest, AdvertisesUnavailableDevicesAgainWhenItCannotGoOn) {
   want("passthrough");
   const auto plugin = must(LivenessLock::announce(kernel_, "run/ferry/plugin/plugin.lock"));
-  start();
-  ASSERT_TRUE(becomes(api::NodePhase::ready, policy::Mode::passthrough));
+  ASSERT_TRUE(starts_as(api::NodePhase::ready, policy::Mode::passthrough));
   want("host");
   ASSERT_TRUE(becomes(api::NodePhase::applying, policy::Mode::passthrough));
   // A directory that is no lock, where its lock was; at once, so that it cannot be had again between.

@@ -78,11 +78,7 @@ class EachLook : public ChangingHost, public testing::WithParamInterface<int> {
         {"a GPU is unplugged", {nothing, [this] { kernel_.remove_function(kSecond); }}},
         {"a GPU is plugged in", {nothing, [this] { add_t4(kFourth, 8); }}},
         {"a GPU is plugged in without a driver",
-         {nothing,
-          [this] {
-            kernel_.add_function(
-                {.address = kFourth, .ids = "10de:1eb8", .class_code = 0x030200, .group = 8});
-          }}},
+         {nothing, [this] { kernel_.add_function(test::kinds::kTeslaT4, kFourth, 8); }}},
         {"a GPU is unplugged and another plugged in",
          {nothing,
           [this] {
@@ -96,14 +92,7 @@ class EachLook : public ChangingHost, public testing::WithParamInterface<int> {
               bind("nvidia", kThird);
           }}},
         {"the audio of a card appears",
-         {nothing,
-          [this] {
-            kernel_.add_function({.address = kAudio,
-                                  .ids = "10de:22ba",
-                                  .class_code = 0x040300,
-                                  .group = 5,
-                                  .driver = "snd_hda_intel"});
-          }}},
+         {nothing, [this] { kernel_.add_function(test::kinds::kAudio, kAudio, 5, "snd_hda_intel"); }}},
     };
   }
   std::vector<std::string> functions() const { return must(kernel_.list("sys/bus/pci/devices")); }

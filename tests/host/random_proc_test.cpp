@@ -173,7 +173,9 @@ TEST(RandomProcs, HideNobodyWhoIsWholeAndMakeNobodyUp) {
                                       [&](Questions asked) { return screen_users(kernel, asked); },
                                       [&](Questions asked) { return console_users(kernel, asked); },
                                       [&](Questions asked) { return module_users(kernel, asked); },
-                                      [&](Questions asked) { return fabric_users(kernel, rules, asked); }};
+                                      [&](Questions asked) -> Result<vfio::UseReport> {
+                                        return fabric_users(kernel, must(vfio::scan(kernel)), rules, asked);
+                                      }};
     std::vector<vfio::PciAddress> addresses;
     for (const char* address : {kOnVfio, kUsb, kFree, kGpu})
       addresses.push_back(must(vfio::PciAddress::parse(address)));

@@ -191,6 +191,23 @@ TEST_F(SanitizeLook, TouchesNoGpuThatAProgramOrAClaimHas) {
   EXPECT_FALSE(kernel_.exists(kSanitizeRequestFile));
 }
 
+TEST_F(SanitizeLook, TakesTheUseOfAGpuForThatOfItsGroup) {
+  constexpr const char* kSibling = "0000:08:00.0";
+  add_t4(kSibling, 5);  // the group of kFirst
+  enabled(kSibling, false);
+  begin();
+  opened(kFirst, true);
+  ask(kSibling, false);
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  EXPECT_EQ(sanitize(kSibling).state, SanitizeState::in_use);
+  opened(kFirst, false);
+  for (int i = 0; i < 3; ++i) settle();
+  EXPECT_THAT(reset_, UnorderedElementsAre(kFirst, kSibling));
+  EXPECT_EQ(sanitize(kSibling).state, SanitizeState::available);
+}
+
 TEST_F(SanitizeLook, TakesNoGpuForUsedThatADriverHasLeftEnabled) {
   enabled(kFirst, true);
   begin();
@@ -403,17 +420,41 @@ TEST(ListedAs, IsOfTheGpuOrItsWholeGroup) {
   EXPECT_EQ(listed_as(gpu, listed({allocated})).user, "") << "the plugin has no say about GPUs for claims";
 }
 
-TEST_F(SanitizeLook, ChangesNothingWhileTheRecordCannotBeRead) {
+// A crash of the machine may tear the record, and an earlier version of hostd knows no newer one.
+TEST_F(SanitizeLook, BeginsANewRecordInPlaceOfABadOne) {
   begin();
-  answers_[kFirst] = {.problem = "no"};
-  ask(kFirst, false);
+  for (const char* bad : {"", "{", R"({"version": 2, "policy": "required", "gpus": []})"}) {
+    SCOPED_TRACE(bad);
+    kernel_.file(kGpuHistoryFile, bad);
+    restart();
+    settle();
+    EXPECT_THAT(reset_, UnorderedElementsAre(kFirst, kSecond, kThird)) << "their past is not known";
+    for (const char* gpu : kGpus) EXPECT_EQ(sanitize(gpu).state, SanitizeState::available);
+    EXPECT_EQ(must(kernel_.read_file(kBadGpuHistoryFile)), bad);
+    reset_.clear();
+  }
+}
+
+TEST_F(SanitizeLook, TellsWhyNoGpuIsSanitized) {
+  begin();
+  const auto break_record = [&] {
+    kernel_.remove(kGpuHistoryFile);
+    kernel_.link(kGpuHistoryFile, "history");
+    restart();
+    settle();
+  };
+  break_record();
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed);
+  EXPECT_THAT(unfit(kFirst), HasSubstr("history.json: it is a symbolic link"));
+  EXPECT_EQ(kernel_.link_target(kGpuHistoryFile).value_or(""), "history") << "a person may repair it";
+  kernel_.remove(kGpuHistoryFile);
   settle();
-  kernel_.file(kGpuHistoryFile, "{");
-  allocated_.insert(kSecond);
-  plugin_follows();
-  settle();
-  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::failed) << "the plugin keeps it back";
-  EXPECT_EQ(must(kernel_.read_file(kGpuHistoryFile)), "{") << "a person may repair it";
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+
+  begin("best-effort");
+  break_record();
+  EXPECT_FALSE(gpu(kFirst).sanitize) << "this policy keeps no GPU back";
+  EXPECT_EQ(unfit(kFirst), "");
 }
 
 TEST_F(SanitizeLook, ReadsRequestsOfThatFormAlone) {

@@ -240,6 +240,19 @@ TEST(GpuHistories, NameTheFaultOfABadRecord) {
       {R"({"version": 1, "policy": "off", "gpus": [{"address": "0000:17:00.0", "id": "", "events": [],
            "status": {"state": "in_use", "since": 1, "count": -1}}]})",
        "count"},
+      {R"({"version": 1, "policy": "off", "gpus": [{"address": "0000:17:00.0", "id": "", "events": [],
+           "status": {"state": "in_use", "since": 9223372036854775807, "count": 1}}]})",
+       "gpus[0].status: since: no time"},
+      {R"({"version": 1, "policy": "off", "gpus": [{"address": "0000:17:00.0", "id": "",
+           "events": [{"at": 18446744073709551615, "state": "in_use"}],
+           "status": {"state": "in_use", "since": 1, "count": 1}}]})",
+       "gpus[0].events[0].at: no time"},
+      {R"({"version": 1, "policy": "off", "gpus": [
+           {"address": "0000:17:00.0", "id": "", "events": [],
+            "status": {"state": "in_use", "since": 1, "count": 1}},
+           {"address": "0000:17:00.0", "id": "", "events": [],
+            "status": {"state": "available", "since": 1, "count": 1}}]})",
+       "gpus: 0000:17:00.0 stands twice"},
   };
   for (const auto& [text, names] : cases) {
     const auto read = read_gpu_histories(text);
@@ -252,16 +265,16 @@ TEST(GpuHistories, NameTheFaultOfABadRecord) {
 TEST(UnsanitizedGpus, AreThoseOfAPolicyThatAsks) {
   test::ScratchDirectory tree;
   HostFs host(tree.path());
-  EXPECT_THAT(unsanitized_gpus(host), IsEmpty()) << "no record";
+  EXPECT_THAT(test::must(unsanitized_gpus(host)), IsEmpty()) << "no record";
   GpuHistories histories{.policy = Sanitize::required, .gpus = {clean()}};
   histories.gpus.front().enter(SanitizeState::sanitizing, "", kNow);
   test::must(store_gpu_histories(host, histories));
-  EXPECT_THAT(unsanitized_gpus(host), SizeIs(1));
+  EXPECT_THAT(test::must(unsanitized_gpus(host)), SizeIs(1));
   histories.policy = Sanitize::off;
   test::must(store_gpu_histories(host, histories));
-  EXPECT_THAT(unsanitized_gpus(host), IsEmpty());
+  EXPECT_THAT(test::must(unsanitized_gpus(host)), IsEmpty());
   tree.file(kGpuHistoryFile, "{");
-  EXPECT_THAT(unsanitized_gpus(host), IsEmpty());
+  EXPECT_FALSE(unsanitized_gpus(host));
 }
 
 }  // namespace

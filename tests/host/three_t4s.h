@@ -28,12 +28,7 @@ class ThreeT4s : public testing::Test {
     }
   }
   void add_t4(const char* address, unsigned group) {
-    kernel_.add_function({.address = address,
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = group,
-                          .driver = "nvidia"});
+    kernel_.add_function(test::kinds::kTeslaT4Board, address, group, "nvidia");
   }
 
   test::FakeKernel kernel_;

@@ -26,12 +26,7 @@ class VgpuChecks : public testing::Test {
     kernel_.file("proc/412/comm", "nvidia-vgpu-mgr\n");
   }
   void add_gpu(const std::string& driver, std::optional<unsigned> totalvfs = {}, unsigned group = 5) {
-    kernel_.add_function({.address = kGpu,
-                          .ids = "10de:1eb8",
-                          .class_code = 0x030200,
-                          .group = group,
-                          .driver = driver,
-                          .totalvfs = totalvfs});
+    kernel_.add_function(test::kinds::kTeslaT4, kGpu, group, driver, totalvfs);
   }
   void add_host_driver() {
     kernel_.file(std::string("proc/driver/nvidia/gpus/") + kGpu + "/unbindLock", "0\n");
@@ -217,12 +212,7 @@ TEST_F(VgpuChecks, SayOfAMissingIommuWhatAllElseSays) {
 TEST_F(VgpuChecks, KnowVirtualFunctionsThatVmsGetWhole) {
   kernel_.file("proc/412/comm", "nvidia-smi\n");
   kernel_.add_driver({.name = "gim", .ids = {"1002:75a3"}, .sriov = true});
-  kernel_.add_function({.address = kGpu,
-                        .ids = "1002:75a3",
-                        .class_code = 0x120000,
-                        .group = 5,
-                        .driver = "gim",
-                        .totalvfs = 8});
+  kernel_.add_function({"1002:75a3", 0x120000}, kGpu, 5, "gim", 8);
   EXPECT_EQ(answer("vgpu-host-driver"), "pass: its driver gim makes vGPUs by whole virtual functions");
   EXPECT_EQ(answer("vgpu-virtual-functions"), "warn: none of its 8 virtual functions is enabled");
   EXPECT_THAT(answer("vgpu-manager-runs"), HasSubstr("pass: ")) << "NVIDIA's daemon is not for it";

@@ -180,7 +180,7 @@ TEST_F(ExampleFile, SaysWhatAClassIsMadeOf) {
   EXPECT_TRUE(memory != nullptr && *memory == TomlValue{std::int64_t{16384}});
   const KataClass vgpu = test::must(select_class(file, "kata-nvidia-vgpu"));
   EXPECT_EQ(vgpu.artifacts.folder().value_or(""), "/opt/kata-vgpu");
-  EXPECT_EQ(vgpu.artifacts.configuration.value_or(""), "configuration-qemu.toml");
+  EXPECT_EQ(vgpu.artifacts.configuration, "configuration-qemu.toml");
   EXPECT_EQ(vgpu.shim.value_or(""), "/opt/kata/bin/containerd-shim-kata-v2");
   EXPECT_EQ(file.classes.at(2).snapshotter.value_or(""), "nydus");
 }

@@ -29,6 +29,20 @@ void replace_all(std::string& text, std::string_view what, std::string_view by) 
     text.replace(at, what.size(), by);
 }
 
+/// The text of a file of corpus/. A line "< PART" in it stands for the lines of parts/PART.toml.
+std::string with_parts(const std::filesystem::path& file) {
+  const std::string text = content_of(file);
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto end = std::min(text.find('\n', at), text.size() - 1) + 1;
+    const std::string line = text.substr(at, end - at);
+    const std::string part = line.starts_with("< ") ? line.substr(2, line.size() - 3) : "";
+    out += part.empty() ? line : content_of(containerd_fixtures() / "parts" / (part + ".toml"));
+    at = end;
+  }
+  return out;
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   return fmt::format("{}\n", fmt::join(lines, "\n"));
 }
@@ -144,8 +158,10 @@ std::vector<std::string> containerd_cases() {
 
 void write_containerd_case(const std::string& name, const std::filesystem::path& folder) {
   if (name.starts_with("corpus/")) {
-    std::filesystem::create_directories(folder);
-    std::filesystem::copy(containerd_fixtures() / name, folder, std::filesystem::copy_options::recursive);
+    const auto from = containerd_fixtures() / name;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(from))
+      if (entry.is_regular_file())
+        write(folder / entry.path().lexically_relative(from), with_parts(entry.path()));
     return;
   }
   const std::string release = name.substr(5, name.find('-') - 5);

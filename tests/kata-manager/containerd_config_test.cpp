@@ -57,9 +57,11 @@ class OfRealReleases : public testing::TestWithParam<std::string> {
     return json::object();
   }
 
-  static void compare(const json& outcome, const std::string& release) {
+  OfRealReleases() { test::write_containerd_case("corpus/" + GetParam(), scratch_.path() / GetParam()); }
+
+  void compare(const json& outcome, const std::string& release) const {
     SCOPED_TRACE(release);
-    const HostFs host(test::containerd_fixtures() / "corpus");
+    const HostFs host(scratch_.path());
     const ConfigFiles files(host);
     const auto predicted =
         predict_containerd(test::must(ContainerdRelease::parse(release == "main" ? "2.4.0" : release)), files,
@@ -89,6 +91,8 @@ class OfRealReleases : public testing::TestWithParam<std::string> {
           << id;
     }
   }
+
+  const test::ScratchDirectory scratch_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Corpus, OfRealReleases, testing::ValuesIn(all_cases()), [](const auto& row) {

@@ -41,8 +41,12 @@ struct CaseHost {
       : folder(name.starts_with("real/") ? "/etc/containerd" : name.substr(name.find('/'))) {
     test::write_containerd_case(name, scratch.path() / folder.relative_path());
   }
-  ContainerdSetup setup(const std::string& release) const {
-    return {.release = test::must(ContainerdRelease::parse(release)), .main = folder / "config.toml"};
+  std::filesystem::path main() const { return folder / "config.toml"; }
+  Result<RuntimePlan> plan(const std::string& release, const ConfigFiles& files,
+                           const std::vector<RuntimeHandler>& handlers) const {
+    RuntimePlace place;
+    place.configuration = main();
+    return plan_containerd(test::must(ContainerdRelease::parse(release)), place, files, handlers);
   }
   const test::ScratchDirectory scratch;
   const HostFs host{scratch.path()};
@@ -51,7 +55,13 @@ struct CaseHost {
 
 class Corpus : public testing::TestWithParam<std::string> {
  protected:
-  ContainerdSetup setup(const std::string& release) const { return at.setup(release); }
+  Result<RuntimePlan> plan(const std::string& release, const ConfigFiles& files,
+                           const std::vector<RuntimeHandler>& handlers) const {
+    return at.plan(release, files, handlers);
+  }
+  ContainerdOutcome predict(const std::string& release, const ConfigFiles& files) const {
+    return predict_containerd(test::must(ContainerdRelease::parse(release)), files, at.main());
+  }
   /// Every file of the case that can be read.
   std::map<std::filesystem::path, std::string> contents(const ConfigFiles& files) const {
     std::map<std::filesystem::path, std::string> out;
@@ -76,36 +86,35 @@ TEST_P(Corpus, TakesOurRuntimesAndGivesThemBack) {
     SCOPED_TRACE(release);
     ConfigFiles files(at.host);
     const auto before = contents(files);
-    const auto was = predict_containerd(setup(release).release, files, setup(release).main);
-    const auto plan = plan_containerd(setup(release), files, ours_for(release));
-    if (!plan) {
-      EXPECT_THAT(plan.error().message, HasSubstr("would not run with the configuration"));
-      EXPECT_TRUE(was.no_start || was.no_cri) << plan.error().message;
+    const auto was = predict(release, files);
+    const auto first = plan(release, files, ours_for(release));
+    if (!first) {
+      EXPECT_THAT(first.error().message, HasSubstr("would not run with the configuration"));
+      EXPECT_TRUE(was.no_start || was.no_cri) << first.error().message;
       continue;
     }
-    ASSERT_THAT(plan->changes, SizeIs(1));
-    apply_to(*plan, files);
-    const auto after = predict_containerd(setup(release).release, files, setup(release).main);
+    ASSERT_THAT(first->changes, SizeIs(1));
+    apply_to(*first, files);
+    const auto after = predict(release, files);
     EXPECT_EQ(said(after.no_start), "");
     EXPECT_EQ(said(after.no_cri), "");
     EXPECT_TRUE(after.runtimes().contains("kata-nvidia-gpu"));
 
-    const auto again = plan_containerd(setup(release), files, ours_for(release));
+    const auto again = plan(release, files, ours_for(release));
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_THAT(again->changes, IsEmpty()) << "twice writes nothing";
 
-    const auto upgrade =
-        plan_containerd(setup(release), files, ours_for(release, "/etc/ferry/kata/b/configuration.toml"));
+    const auto upgrade = plan(release, files, ours_for(release, "/etc/ferry/kata/b/configuration.toml"));
     ASSERT_TRUE(upgrade) << upgrade.error().message;
     ASSERT_THAT(upgrade->changes, SizeIs(1));
-    EXPECT_EQ(upgrade->changes[0].path, plan->changes[0].path) << "it stays where it is";
+    EXPECT_EQ(upgrade->changes[0].path, first->changes[0].path) << "it stays where it is";
     apply_to(*upgrade, files);
 
-    const auto gone = plan_containerd(setup(release), files, {});
+    const auto gone = plan(release, files, {});
     ASSERT_TRUE(gone) << gone.error().message;
     apply_to(*gone, files);
     EXPECT_EQ(contents(files), before) << "byte for byte";
-    EXPECT_THAT(test::must(plan_containerd(setup(release), files, {})).changes, IsEmpty());
+    EXPECT_THAT(test::must(plan(release, files, {})).changes, IsEmpty());
   }
 }
 
@@ -167,9 +176,10 @@ class Outcomes {
   /// FERRY_GOLDEN=write writes the file anew.
   void expect_as_in(const std::string& name) const {
     std::string text;
+    std::map<std::string, std::string> first_with;
     for (const auto& [cases, what] : all_) {
       for (const std::string& by : cases) text += "== " + by + "\n";
-      text += what;
+      text += with_new_tables(what, cases.front(), first_with);
     }
     const auto golden = test::containerd_fixtures() / name;
     const char* const desired_state =
@@ -181,6 +191,17 @@ class Outcomes {
   }
 
  private:
+  /// The outcome, in which tables that an earlier outcome has too are said by the first case with them.
+  static std::string with_new_tables(const std::string& what, const std::string& by,
+                                     std::map<std::string, std::string>& first_with) {
+    const auto begin = what.find("\n[");
+    const auto end = what.find("# ferry kata: end\n", begin);
+    if (begin == std::string::npos || end == std::string::npos) return what;
+    const auto [first, is_new] = first_with.emplace(what.substr(begin + 1, end - begin - 1), by);
+    if (is_new) return what;
+    return what.substr(0, begin + 1) + "(the tables of " + first->second + ")\n" + what.substr(end);
+  }
+
   std::vector<std::pair<std::vector<std::string>, std::string>> all_;
 };
 
@@ -195,7 +216,7 @@ TEST(RealFiles, GetTheseLines) {
     const CaseHost at(name);
     ConfigFiles files(at.host);
     const auto add = [&](const std::vector<RuntimeHandler>& handlers, Outcomes& outcomes) {
-      const auto plan = plan_containerd(at.setup(release), files, handlers);
+      const auto plan = at.plan(release, files, handlers);
       outcomes.add(name, outcome_of(plan, at, release));
       if (plan) apply_to(*plan, files);
       return plan.has_value();
@@ -220,8 +241,8 @@ TEST(CorpusFiles, GetTheseLines) {
     const CaseHost at(name);
     std::map<std::string, std::string> releases_with;
     for (const std::string release : {"1.7.24", "2.1.9", "2.3.4"}) {
-      std::string& all = releases_with[outcome_of(
-          plan_containerd(at.setup(release), ConfigFiles(at.host), alone), at, release)];
+      std::string& all =
+          releases_with[outcome_of(at.plan(release, ConfigFiles(at.host), alone), at, release)];
       all += ", " + release;
     }
     for (const auto& [outcome, all] : releases_with) installed.add(name + all, outcome);

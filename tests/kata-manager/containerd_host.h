@@ -51,8 +51,7 @@ inline void apply_to(const RuntimePlan& plan, ConfigFiles& files) {
 class Containerd : public testing::Test {
  protected:
   Result<RuntimePlan> plan(const std::string& release, const std::vector<RuntimeHandler>& handlers) {
-    setup.release = test::must(ContainerdRelease::parse(release));
-    return plan_containerd(setup, files, handlers);
+    return plan_containerd(test::must(ContainerdRelease::parse(release)), place, files, handlers);
   }
   static std::string message_of(const Result<RuntimePlan>& plan) {
     return plan ? "it is planned" : plan.error().message;
@@ -60,7 +59,7 @@ class Containerd : public testing::Test {
   test::ScratchDirectory tree;
   HostFs host{tree.path()};
   ConfigFiles files{host};
-  ContainerdSetup setup;
+  RuntimePlace place = test::must(runtime_place("containerd"));
 };
 
 inline constexpr const char* kMain = "etc/containerd/config.toml";

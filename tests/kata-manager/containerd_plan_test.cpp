@@ -146,7 +146,7 @@ TEST_F(Containerd, DoesNotReadTheNameOfVersion1InALaterFile) {
   for (const char* version : {"version = 2\n", "version = 3\n"}) {
     tree.file(kMain, version + std::string("[plugins.cri.containerd.runtimes.old]\nruntime_type = \"x\"\n"));
     for (const ContainerdRelease release : {ContainerdRelease{2, 1, 9}, ContainerdRelease{2, 3, 4}}) {
-      const auto found = predict_containerd(release, files, setup.main);
+      const auto found = predict_containerd(release, files, place.configuration);
       EXPECT_EQ(said(found.no_start), "");
       EXPECT_FALSE(found.runtimes().contains("old")) << release.text();
     }
@@ -170,7 +170,49 @@ TEST_F(Containerd, IsLeftAloneWhereARuntimeOfThatNameIsSomebodyElses) {
             "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\".containerd.runtimes.kata-nvidia-gpu]\n"
             "runtime_type = \"io.containerd.kata.v2\"\n");
   const auto planned = plan("2.1.9", ours());
-  EXPECT_EQ(message_of(planned), "the configuration has a runtime kata-nvidia-gpu that is not ours");
+  EXPECT_EQ(message_of(planned),
+            "/etc/containerd/config.toml:2 has a runtime kata-nvidia-gpu that is not ours");
+}
+
+TEST_F(Containerd, IsRefusedWithThePlaceOfTheFault) {
+  constexpr const char* kImports = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+  struct Row {
+    const char* what;
+    const char* release;
+    std::string main;
+    std::string drop_in;  // a.toml
+    const char* said;
+  };
+  for (const Row& row : {
+           Row{"a version", "2.1.9", "version = 4\n", "",
+               ": /etc/containerd/config.toml: version 4 is above what containerd 2.1.9 knows, 3"},
+           Row{"a version of a drop-in", "1.7.24", kImports, "version = 3\n",
+               ": /etc/containerd/conf.d/a.toml: version 3 is above what containerd 1.7.24 knows, 2"},
+           Row{"a version of a drop-in, merged", "2.1.9", kImports, "version = 4\n",
+               ": /etc/containerd/conf.d/a.toml: version 4 is above what containerd 2.1.9 knows, 3"},
+           Row{"a missing import", "1.7.24", "version = 2\n\nimports = [\"/opt/vendor/gone.toml\"]\n", "",
+               ": /etc/containerd/config.toml:3: imports: open /opt/vendor/gone.toml: No such file"},
+           Row{"a missing import of a drop-in", "2.1.9", kImports, "imports = [\"gone.toml\"]\n",
+               ": /etc/containerd/conf.d/a.toml:1: imports: open /etc/containerd/conf.d/gone.toml: No such"},
+           Row{"a folder for an import", "2.1.9", "version = 3\nimports = [\"conf.d\"]\n", "",
+               ": /etc/containerd/config.toml:2: imports: read /etc/containerd/conf.d: Is a directory"},
+           Row{"a fault inside an import", "2.1.9", kImports, "version = \"x\"\n",
+               ": /etc/containerd/conf.d/a.toml: version is no whole number"},
+           Row{"a runtime of that name in a drop-in", "2.1.9", kImports,
+               "version = 2\n\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.kata-nvidia-gpu]\n"
+               "runtime_type = \"io.containerd.kata.v2\"\n",
+               "/etc/containerd/conf.d/a.toml:3 has a runtime kata-nvidia-gpu that is not ours"},
+       }) {
+    SCOPED_TRACE(row.what);
+    tree.file(kMain, row.main);
+    tree.file("etc/containerd/conf.d/a.toml", row.drop_in);
+    EXPECT_THAT(message_of(plan(row.release, {ours()[0]})), HasSubstr(row.said));
+  }
+  tree.file(kMain, "version = 2\n");
+  auto runc = ours();
+  runc.resize(1);
+  runc[0].name = "runc";
+  EXPECT_EQ(message_of(plan("2.1.9", runc)), "containerd has a runtime runc that is not ours");
 }
 
 TEST_F(Containerd, IsLeftAloneWhereNothingCanBeAdded) {
@@ -182,8 +224,8 @@ TEST_F(Containerd, IsLeftAloneWhereNothingCanBeAdded) {
 }
 
 TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
-  setup.main = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
-  setup.main_is_rendered = true;
+  place.configuration = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+  place.rendered = true;
   EXPECT_THAT(message_of(plan("2.1.9", ours())), HasSubstr("it has not been written yet"));
   tree.file("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 3\n");
   EXPECT_THAT(message_of(plan("2.1.9", ours())),
@@ -205,8 +247,8 @@ TEST_F(Containerd, IsOnlyAddedToInAFolderWhereAnotherProgramWritesTheFile) {
 // Its file imports a folder, and that is of no use: a section of a later file replaces the whole one before.
 TEST_F(Containerd, IsNotAddedToBefore2WhereAnotherProgramWritesTheFile) {
   constexpr const char* kFolder = "var/lib/rancher/k3s/agent/etc/containerd";
-  setup.main = std::string("/") + kFolder + "/config.toml";
-  setup.main_is_rendered = true;
+  place.configuration = std::string("/") + kFolder + "/config.toml";
+  place.rendered = true;
   tree.file(
       std::string(kFolder) + "/config.toml",
       std::string("version = 2\nimports = [\"/") + kFolder +
@@ -249,7 +291,7 @@ TEST_F(Containerd, KeepsTheRuntimesOfAMainFileWithADropInOfVersion1) {
     const TomlValue* cgroup = find(runtimes, {"runc", "options", "SystemdCgroup"});
     ASSERT_NE(cgroup, nullptr) << release;
     EXPECT_EQ(*cgroup, TomlValue{true}) << release;
-    if (setup.release.migrates_each_file()) continue;
+    if (test::must(ContainerdRelease::parse(release)).migrates_each_file()) continue;
     EXPECT_THAT(text_of(planned),
                 HasSubstr("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.kata-nv"))
         << release << ": in the section that the administrator's are in";
@@ -266,7 +308,7 @@ TEST_F(Containerd, IsNotConfiguredWhereItsCriIsSwitchedOff) {
 // Its values are put in at each start; the file that is changed keeps its own.
 TEST_F(Containerd, IsReadByMicrok8sWithItsTemplateFilledIn) {
   const std::vector<RuntimeHandler> alone = {ours()[0]};
-  const auto place = test::must(runtime_place("microk8s"));
+  place = test::must(runtime_place("microk8s"));
   const std::string main = place.configuration.relative_path();
   const std::string text =
       "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd]\n"
@@ -275,12 +317,10 @@ TEST_F(Containerd, IsReadByMicrok8sWithItsTemplateFilledIn) {
       "\"${RUNTIME_TYPE}\"\n";
   tree.file(main, text);
   for (const char* release : {"1.6.20", "1.7.24", "2.1.9"}) {
-    ContainerdSetup plain{.release = test::must(ContainerdRelease::parse(release)),
-                          .main = place.configuration};
-    EXPECT_THAT(message_of(plan_containerd(plain, ConfigFiles(host), alone)),
-                HasSubstr("its default runtime is not among its runtimes"));
-    plain.placeholders = place.placeholders;
-    const auto planned = test::must(plan_containerd(plain, ConfigFiles(host), alone));
+    const auto placeholders = std::exchange(place.placeholders, {});
+    EXPECT_THAT(message_of(plan(release, alone)), HasSubstr("its default runtime is not among its runtimes"));
+    place.placeholders = placeholders;
+    const auto planned = test::must(plan(release, alone));
     EXPECT_EQ(planned.changes.at(0).path, place.configuration);
     EXPECT_THAT(planned.changes.at(0).after.value_or(""), testing::StartsWith(text));
   }
@@ -352,8 +392,9 @@ class Rewritten : public Containerd, public testing::WithParamInterface<std::str
   }
   std::map<std::string, bool> placed() const {
     std::map<std::string, bool> out;
-    const ContainerdSetup read{.release = test::must(ContainerdRelease::parse(GetParam()))};
-    for (const ConfiguredRuntime& one : test::must(configured_in_containerd(read, ConfigFiles(host))))
+    const auto release = test::must(ContainerdRelease::parse(GetParam()));
+    for (const ConfiguredRuntime& one :
+         test::must(configured_in_containerd(release, place, ConfigFiles(host))))
       out.emplace(one.name, one.unmarked);
     return out;
   }
@@ -446,7 +487,7 @@ TEST_F(Containerd, ImportsOnlyWhatIsThere) {
   tree.file(kMain, "version = 3\nimports = [\"/etc/containerd/*/extra.toml\"]\n");
   tree.file("etc/containerd/a/extra.toml", "version = 3\n");
   tree.directory("etc/containerd/b");
-  const auto found = predict_containerd({2, 1, 9}, files, setup.main);
+  const auto found = predict_containerd({2, 1, 9}, files, place.configuration);
   EXPECT_EQ(said(found.no_start), "");
   EXPECT_THAT(found.files, SizeIs(2));
 }

@@ -42,17 +42,18 @@ TEST(ContainerdStart, SaysWhichFileItIsGiven) {
         "/usr/bin/containerd -c /srv/c.toml -l debug", "/usr/bin/containerd -config=/srv/c.toml",
         "/usr/bin/containerd --config /old.toml --config srv/../srv/c.toml"})
     EXPECT_EQ(file_of(named), "/srv/c.toml") << named;
-  const auto other = start_of("/opt/bin/containerd --address /run/c.sock --root /srv/--config");
+  constexpr const char* kOther = "/opt/bin/containerd --address /run/c.sock --root /srv/--config";
+  const auto other = start_of(kOther);
   EXPECT_EQ(other.program.value_or(""), "/opt/bin/containerd");
   EXPECT_EQ(other.socket.value_or(""), "/run/c.sock");
   EXPECT_EQ(other.configuration, std::nullopt);
-  EXPECT_FALSE(other.open);
+  EXPECT_FALSE(words_of(kOther).open);
 }
 
 TEST(ContainerdStart, GuessesNothing) {
-  const auto by_variable = start_of("/usr/bin/containerd --config ${CONFIG}");
-  EXPECT_TRUE(by_variable.open);
-  EXPECT_EQ(by_variable.configuration, std::nullopt);
+  constexpr const char* kByVariable = "/usr/bin/containerd --config ${CONFIG}";
+  EXPECT_TRUE(words_of(kByVariable).open);
+  EXPECT_EQ(start_of(kByVariable).configuration, std::nullopt);
   EXPECT_EQ(file_of("/usr/bin/containerd --config /a.toml --config %E/b.toml"), "(its own)");
   EXPECT_EQ(file_of("/usr/bin/containerd --config"), "(its own)");
   const auto script = start_of("/usr/local/bin/start --config /a.toml");

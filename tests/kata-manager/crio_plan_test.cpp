@@ -72,6 +72,71 @@ TEST_F(CrioPlan, TakesNobodysName) {
   EXPECT_THAT(error_of(taken), HasSubstr("99-x has a runtime kata-a that is not ours"));
 }
 
+// `crio config > crio.conf` copies Ferry's tables, and CRI-O does not start once their files are gone.
+class CrioCopies : public CrioPlan {
+ protected:
+  CrioCopies() {
+    ours[0].configuration = "/etc/ferry/kata/kata-a/configuration.toml";
+    write(test::must(plan(ours)));
+    const std::string text = host.read_file(kDropIn).value_or("");
+    copy = text.substr(text.find('['));
+  }
+  std::string text(const std::string& file) const { return host.read_file(file).value_or("there is none"); }
+
+  static constexpr const char* kDropIn = "etc/crio/crio.conf.d/60-ferry-kata.conf";
+  static constexpr const char* kOthers = "[crio.runtime.runtimes.runsc]\nruntime_path = \"/usr/bin/runsc\"\n";
+  std::string copy;
+};
+
+TEST_F(CrioCopies, LeaveWithWhatTheyAreCopiesOf) {
+  for (const char* file :
+       {"etc/crio/crio.conf", "etc/crio/crio.conf.d/99-all", "etc/crio/crio.conf.d/a/b/c"}) {
+    for (const bool has_drop_in : {true, false}) {
+      SCOPED_TRACE(std::string(file) + (has_drop_in ? "" : " alone"));
+      write(test::must(plan(ours)));
+      scratch.file(file, kOthers + copy + "[crio.image]\npause_image = \"p\"\n");
+      if (!has_drop_in) scratch.remove(kDropIn);
+      const auto known = test::must(configured_in_crio(kFolder, ConfigFiles(host)));
+      ASSERT_THAT(known, SizeIs(1));
+      EXPECT_EQ(known[0].unmarked, !has_drop_in);
+      const auto leaving = test::must(plan({}));
+      EXPECT_THAT(leaving.leaving, ElementsAre("kata-a"));
+      EXPECT_THAT(leaving.notes,
+                  ElementsAre(HasSubstr(std::string(file) + ": another program has copied kata-a")));
+      write(leaving);
+      EXPECT_EQ(text(file), std::string(kOthers) + "[crio.image]\npause_image = \"p\"\n");
+      EXPECT_FALSE(host.exists(kDropIn));
+      EXPECT_THAT(test::must(plan({})).changes, IsEmpty());
+      scratch.remove(file);
+    }
+  }
+}
+
+TEST_F(CrioCopies, StayWhileTheyLeadToTheSameFiles) {
+  scratch.file("etc/crio/crio.conf", kOthers + copy);
+  EXPECT_THAT(test::must(plan(ours)).changes, IsEmpty());
+  ours[0].shim = "/opt/kata/bin/containerd-shim-kata-new";
+  const auto upgrade = test::must(plan(ours));
+  EXPECT_THAT(upgrade.changes, SizeIs(2));
+  EXPECT_THAT(upgrade.leaving, IsEmpty());
+  write(upgrade);
+  EXPECT_EQ(text("etc/crio/crio.conf"), kOthers);
+  EXPECT_THAT(text(kDropIn), HasSubstr("containerd-shim-kata-new"));
+}
+
+TEST_F(CrioCopies, AreNamedWhereTheyCannotBeTakenAway) {
+  scratch.file("etc/crio/crio.conf",
+               "[crio.runtime.runtimes]\nkata-a = {runtime_config_path = "
+               "\"/etc/ferry/kata/kata-a/configuration.toml\"}\n");
+  const auto leaving = plan({});
+  ASSERT_FALSE(leaving.has_value());
+  EXPECT_EQ(leaving.error().code, Errc::refused);
+  EXPECT_THAT(leaving.error().message,
+              HasSubstr("/etc/crio/crio.conf: [crio.runtime.runtimes.kata-a] cannot be removed"));
+  scratch.file("etc/crio/crio.conf", "[crio\n");
+  EXPECT_THAT(error_of(plan({})), HasSubstr("/etc/crio/crio.conf:1:")) << "it may name Ferry's files";
+}
+
 TEST_F(CrioPlan, SaysWhatCrioWouldNotTake) {
   auto handlers = ours;
   handlers[0].shim = "/opt/kata/bin/kata shim";

@@ -216,11 +216,7 @@ TEST_F(Fetch, FollowsNoLinkInThePlaceOfSkopeosFolder) {
 TEST_F(Fetch, HashesBlobsWhereTheyLie) {
   const std::string name = test::sha256_of_text("guest").substr(7);
   ArtifactManifest manifest;
-  manifest.layers = {{.digest = {.hex = name},
-                      .size = 5,
-                      .media_type = {},
-                      .title = "guest.img",
-                      .use = ArtifactLayer::Use::file}};
+  manifest.layers = {{.digest = {.hex = name}, .size = 5, .title = "guest.img"}};
   scratch.directory("opt/artifacts/.ferry/kata-gpu");
   const auto places = must(ArtifactPlaces::of(request.artifacts_dir, request.name));
   const UniqueFd opened = must(open_store(must(open_top(host, places)), places));

@@ -21,7 +21,7 @@ constexpr const char* kVersion = "/opt/ferry/kata/.ferry/gpu/sha256-aa";
 ArtifactBounds bounds_of(const char* shim = "/opt/kata/bin/containerd-shim-kata-v2",
                          const char* artifacts_dir = "/opt/ferry/kata") {
   const std::filesystem::path top = artifacts_dir;
-  return {.version = top / ".ferry/gpu/sha256-aa", .link = top / "gpu", .artifacts_dir = top, .shim = shim};
+  return {.version = top / ".ferry/gpu/sha256-aa", .artifacts_dir = top, .shim = shim};
 }
 
 KataClass gpu_class() {
@@ -35,10 +35,10 @@ KataClass gpu_class() {
 std::vector<std::string> found_in(const std::string& configuration, const KataClass& kata = gpu_class(),
                                   const ArtifactBounds& bounds = bounds_of()) {
   std::vector<std::string> out;
-  for (const auto& [what, hint] :
+  for (const Error& found :
        beyond_bounds(kata, test::must(parse_toml(configuration, "c.toml")), {}, bounds)) {
-    EXPECT_NE(hint, "") << what;
-    out.push_back(what);
+    EXPECT_NE(found.hint, "") << found.message;
+    out.push_back(found.message);
   }
   return out;
 }
@@ -256,14 +256,14 @@ TEST(HostPaths, AreListedAsProgramsThatRun) {
   EXPECT_THAT(host_programs({}), IsEmpty());
 }
 
-KataBase base_of(const std::string& path, bool is_pulled) {
+KataBase base_of(const std::string& path) {
   return {.file = "/etc/ferry/kata/gpu/configuration.toml",
           .text = "[hypervisor.qemu]\npath = \"" + path +
                   "\"\nkernel = \"/x/vmlinuz\"\nimage = \"/x/i\"\nenable_annotations = [\".*\"]\n",
           .folder = kVersion,
           .files = {"vmlinuz", "i"},
-          .bounds = bounds_of(),
-          .is_pulled = is_pulled};
+          .artifacts_dir = bounds_of().artifacts_dir,
+          .shim = {.path = bounds_of().shim}};
 }
 
 // An artifact's configuration may have a MiB of settings, and hostd has a limit of memory.
@@ -276,7 +276,7 @@ TEST(HostPaths, AreBoundedInNumberAndLength) {
 }
 
 TEST(HostPaths, BeyondBoundsRefuseAPulledConfigurationAndAreNotedOfAFolder) {
-  const auto pulled = kata_drop_in(gpu_class(), base_of("/bin/sh", true), {.gpus = 1}, "/k.sock");
+  const auto pulled = kata_drop_in(gpu_class(), base_of("/bin/sh"), {.gpus = 1}, "/k.sock");
   ASSERT_FALSE(pulled);
   EXPECT_EQ(pulled.error().code, Errc::refused);
   EXPECT_EQ(pulled.error().message,
@@ -285,8 +285,9 @@ TEST(HostPaths, BeyondBoundsRefuseAPulledConfigurationAndAreNotedOfAFolder) {
   EXPECT_EQ(pulled.error().hint,
             "name the settings that pods may change: set hypervisor.qemu.enable_annotations in the class's "
             "`configuration`");
-  const KataDropIn folder =
-      test::must(kata_drop_in(gpu_class(), base_of("/bin/sh", false), {.gpus = 1}, "/k.sock"));
+  KataClass of_host = gpu_class();
+  of_host.artifacts.url = "file:///srv/gpu";
+  const KataDropIn folder = test::must(kata_drop_in(of_host, base_of("/bin/sh"), {.gpus = 1}, "/k.sock"));
   EXPECT_THAT(folder.notes, ElementsAre("hypervisor.qemu.enable_annotations has '.*', a pattern",
                                         at("path", "/bin/sh", kNoProgram)));
   EXPECT_THAT(folder.programs, ElementsAre("/bin/sh"));
@@ -296,11 +297,11 @@ TEST(HostPaths, AreSetByTheClassInsteadOfThePulledConfiguration) {
   KataClass kata = gpu_class();
   kata.configuration = test::must(parse_toml(
       "[hypervisor.qemu]\npath = \"/usr/bin/qemu\"\nenable_annotations = [\"default_memory\"]\n", "class"));
-  const KataDropIn made = test::must(kata_drop_in(kata, base_of("/bin/sh", true), {.gpus = 1}, "/k.sock"));
+  const KataDropIn made = test::must(kata_drop_in(kata, base_of("/bin/sh"), {.gpus = 1}, "/k.sock"));
   EXPECT_THAT(made.programs, ElementsAre("/usr/bin/qemu"));
-  KataBase site = base_of("/bin/sh", true);
-  site.drop_ins = {{.name = "70-site.toml",
-                    .text = "[hypervisor.qemu]\npath = \"/usr/bin/own\"\nenable_annotations = [\".*\"]\n"}};
+  KataBase site = base_of("/bin/sh");
+  site.drop_ins = {
+      {"70-site.toml", "[hypervisor.qemu]\npath = \"/usr/bin/own\"\nenable_annotations = [\".*\"]\n"}};
   EXPECT_THAT(test::must(kata_drop_in(gpu_class(), site, {.gpus = 1}, "/k.sock")).programs,
               ElementsAre("/usr/bin/own"));
 }

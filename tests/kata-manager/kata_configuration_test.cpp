@@ -53,7 +53,7 @@ constexpr const char* kPlainBase =
     "[agent.kata]\n"
     "[runtime]\n";
 
-KataBase base_of(std::string text, std::vector<KataDropInFile> drop_ins = {}) {
+KataBase base_of(std::string text, std::map<std::string, std::string> drop_ins = {}) {
   return {.file = "/opt/classes/gpu/configuration.toml",
           .text = std::move(text),
           .drop_ins = std::move(drop_ins),
@@ -123,9 +123,9 @@ TEST(KataDropIn, MergedWithItsBaseIsWhatIsSaidToBeEffective) {
 TEST(KataDropIn, IsNothingWhereNothingIsToBeSaid) {
   KataBase base = base_of(kGpuBase);
   const KataDropIn first = drop_in(class_of(KataKind::gpu), base);
-  base.drop_ins = {{.name = "50-site.toml", .text = first.text}};
+  base.drop_ins = {{"50-site.toml", first.text}};
   EXPECT_EQ(drop_in(class_of(KataKind::gpu), base).text, "");
-  base.drop_ins = {{.name = kKataDropIn, .text = "[broken"}};
+  base.drop_ins = {{kKataDropIn, "[broken"}};
   EXPECT_EQ(drop_in(class_of(KataKind::gpu), base).text, first.text) << "ours is written anew";
 }
 
@@ -228,9 +228,8 @@ TEST(KataDropIn, LetsTheClassHaveTheLastWordAndSaysSo) {
 TEST(KataDropIn, SaysWhichLaterFileCountsMore) {
   const KataDropIn made =
       drop_in(class_of(KataKind::gpu),
-              base_of(kGpuBase,
-                      {{.name = "70-site.toml", .text = "[agent.kata]\ndial_timeout = 5\n[runtime]\nx = 1\n"},
-                       {.name = "10-site.toml", .text = "[hypervisor.qemu]\ndefault_memory = 6144\n"}}));
+              base_of(kGpuBase, {{"70-site.toml", "[agent.kata]\ndial_timeout = 5\n[runtime]\nx = 1\n"},
+                                 {"10-site.toml", "[hypervisor.qemu]\ndefault_memory = 6144\n"}}));
   EXPECT_EQ(setting(made.effective, {"agent", "kata", "dial_timeout"}), "5");
   EXPECT_EQ(made.guest_memory_mib, 6144U);
   EXPECT_THAT(made.notes,
@@ -454,16 +453,14 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(KataDropIn, IsRefusedWhereALaterFileBreaksIt) {
   const auto made = kata_drop_in(
       class_of(KataKind::gpu),
-      base_of(kGpuBase,
-              {{.name = "99-site.toml", .text = "[hypervisor.qemu]\nhot_plug_vfio = \"root-port\"\n"}}),
+      base_of(kGpuBase, {{"99-site.toml", "[hypervisor.qemu]\nhot_plug_vfio = \"root-port\"\n"}}),
       {.gpus = 1}, kSocket);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().hint,
             "settings come from /opt/classes/gpu: configuration.toml, config.d/99-site.toml; later ones "
             "count more");
-  const auto broken =
-      kata_drop_in(class_of(KataKind::gpu),
-                   base_of(kGpuBase, {{.name = "99-site.toml", .text = "a = = b\n"}}), {.gpus = 1}, kSocket);
+  const auto broken = kata_drop_in(class_of(KataKind::gpu),
+                                   base_of(kGpuBase, {{"99-site.toml", "a = = b\n"}}), {.gpus = 1}, kSocket);
   ASSERT_FALSE(broken);
   EXPECT_THAT(broken.error().message, StartsWith("/opt/classes/gpu/config.d/99-site.toml:1:5: "));
 }

@@ -10,7 +10,6 @@ namespace {
 
 using test::must;
 using testing::HasSubstr;
-using Use = ArtifactLayer::Use;
 
 constexpr const char* kOci = "application/vnd.oci.image.manifest.v1+json";
 constexpr const char* kOciIndex = "application/vnd.oci.image.index.v1+json";
@@ -38,13 +37,14 @@ TEST(Manifest, SaysWhatBecomesOfEachLayer) {
       titled("configuration.toml") + "," + titled("guest", R"(,"io.deis.oras.content.unpack":"true")") + "," +
       layer("", "application/vnd.oci.image.layer.v1.tar+gzip", "7") + "," + layer("")));
   ASSERT_EQ(got.layers.size(), 4U);
-  EXPECT_EQ(got.layers[0].use, Use::file);
+  EXPECT_FALSE(got.layers[0].is_tar);
   EXPECT_EQ(got.layers[0].title, "configuration.toml");
-  EXPECT_EQ(got.layers[1].use, Use::unpack_titled);
+  EXPECT_TRUE(got.layers[1].is_tar);
   EXPECT_EQ(got.layers[1].title, "guest");
-  EXPECT_EQ(got.layers[2].use, Use::unpack);
+  EXPECT_TRUE(got.layers[2].is_tar);
+  EXPECT_EQ(got.layers[2].title, "");
   EXPECT_EQ(got.layers[2].size, 7U);
-  EXPECT_EQ(got.layers[3].use, Use::nothing);
+  EXPECT_TRUE(got.layers[3].is_skipped());
   EXPECT_EQ(got.size, 22U) << "what is passed over comes too";
   EXPECT_EQ(got.largest, 7U);
   EXPECT_EQ(parsed(manifest(titled("./a/b/"))).layers[0].title, "a/b");

@@ -54,13 +54,11 @@ class Restart final : public RuntimeControl {
 class Node {
  public:
   Node(const test::ContainerdBinary& binary, const std::string& main)
-      : setup{.release = binary.release, .main = kMain},
-        daemon(binary, scratch.path()),
-        program_(binary.path) {
+      : release(binary.release), daemon(binary, scratch.path()), program_(binary.path) {
     scratch.file(kMain.relative_path(), main.empty() ? daemon.own_settings() : main);
   }
   Result<RuntimeOutcome> install(const std::vector<RuntimeHandler>& handlers) {
-    plan = test::must(plan_containerd(setup, ConfigFiles(host), handlers));
+    plan = planned(handlers);
     return make_so(handlers);
   }
   Result<RuntimeOutcome> make_so(const std::vector<RuntimeHandler>& handlers) {
@@ -71,17 +69,21 @@ class Node {
                          .contradiction = [&]() -> Result<std::optional<std::string>> {
                            return unplanned(before,
                                             test::must(containerd_plugins(writer_, program_, daemon.main())),
-                                            plan, handlers, setup.release);
+                                            plan, handlers, release);
                          },
                          .patience = patience},
                         {.files = plan.changes, .handlers = handlers, .leaving = plan.leaving});
+  }
+  RuntimePlan planned(const std::vector<RuntimeHandler>& handlers) const {
+    return test::must(
+        plan_containerd(release, test::must(runtime_place("containerd")), ConfigFiles(host), handlers));
   }
   std::string main() const { return host.read_file(kMain.relative_path()).value_or(""); }
 
   std::chrono::milliseconds patience = std::chrono::seconds(20);
   test::ScratchDirectory scratch;
   HostFs host{scratch.path()};
-  ContainerdSetup setup;
+  ContainerdRelease release;
   test::ContainerdDaemon daemon;
   RuntimePlan plan;
   CriClient runtime{host, "/run/containerd/containerd.sock"};
@@ -165,7 +167,7 @@ TEST_F(RealChange, ThatADaemonDoesNotComeBackWithIsPutBackAndItRuns) {
     node.plan.changes = {{.path = kMain,
                           .before = original,
                           .after = original + "[ttrpc]\naddress = \"/proc/nowhere/socket\"\n"}};
-    node.plan.after = predict_containerd(node.setup.release, ConfigFiles(node.host), kMain);
+    node.plan.after = predict_containerd(node.release, ConfigFiles(node.host), kMain);
     const auto outcome = node.make_so({});
     ASSERT_FALSE(outcome.has_value());
     EXPECT_THAT(outcome.error().message, HasSubstr("the files from before are back, and it runs with them"));
@@ -181,7 +183,7 @@ TEST_F(RealChange, ThatIsOtherThanPredictedIsPutBackWithoutARestart) {
     Node node(binary, "");
     ASSERT_TRUE(node.daemon.start()) << node.daemon.log();
     const std::string original = node.main();
-    node.plan = test::must(plan_containerd(node.setup, ConfigFiles(node.host), ours("/opt/a.toml")));
+    node.plan = node.planned(ours("/opt/a.toml"));
     ASSERT_FALSE(node.plan.changes.empty());
     // The prediction is of other files than those that are written.
     node.plan.changes = {{.path = kMain, .before = original, .after = original + "# nothing\n"}};

@@ -43,6 +43,12 @@ std::vector<std::string> all_cases() {
   return out;
 }
 
+RuntimePlace place_of(const std::filesystem::path& main) {
+  RuntimePlace out;
+  out.configuration = main;
+  return out;
+}
+
 class RealContainerd : public testing::Test {
  protected:
   void SetUp() override {
@@ -165,8 +171,7 @@ TEST_F(RealContainerd, KnowsOurRuntimesAndNothingElseIsChanged) {
       const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
-      const ContainerdSetup setup{.release = program.release, .main = main};
-      const auto plan = plan_containerd(setup, ConfigFiles(host), ours);
+      const auto plan = plan_containerd(program.release, place_of(main), ConfigFiles(host), ours);
       if (!plan) continue;  // containerd_plan_test.cpp says which
       const auto before = dump(program, main);
       if (before.empty()) continue;  // it does not take what is there, and a trial start says so
@@ -214,8 +219,8 @@ TEST_F(RealContainerd, RunsWithWhatIsPlanned) {
       const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
-      const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host),
-                                        ours_for(program.release));
+      const auto plan =
+          plan_containerd(program.release, place_of(main), ConfigFiles(host), ours_for(program.release));
       if (!plan) continue;
       write(*plan);
       if (serves(program, main)) {
@@ -249,7 +254,7 @@ TEST_F(RealContainerd, DoesNotRunWithWhatIsRefused) {
       const auto main = copy_of(name);
       if (!std::filesystem::exists(main)) continue;
       const HostFs host("/");
-      const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);
+      const auto plan = plan_containerd(program.release, place_of(main), ConfigFiles(host), ours);
       if (plan) continue;
       EXPECT_THAT(plan.error().message, testing::HasSubstr("would not run with the configuration"));
       // A dump is no full check: what passes there the daemon itself may refuse.
@@ -275,7 +280,7 @@ TEST_F(RealContainerd, TakesNoAdditionToAnInlineTable) {
     SCOPED_TRACE(program.release.text());
     scratch.file("config.toml", text);
     const HostFs host("/");
-    const auto plan = plan_containerd({.release = program.release, .main = main}, ConfigFiles(host), ours);
+    const auto plan = plan_containerd(program.release, place_of(main), ConfigFiles(host), ours);
     // The newer section of 2.x is a table of its own, where ours find a place.
     EXPECT_EQ(plan.has_value(), program.release.merges_sections());
     if (!plan) {

@@ -56,7 +56,13 @@ class RealTrial : public testing::Test {
 constexpr const char* kCri = "[plugins.\"io.containerd.grpc.v1.cri\"";
 constexpr const char* kRunc = "runtime_type = \"io.containerd.runc.v2\"\n";
 
-enum class By { all, containerd_1, containerd_2, none };
+enum class By { all, containerd_1, since_1_7, containerd_2, none };
+
+bool refuses(const ContainerdRelease& release, By by) {
+  const bool is_2 = release.merges_sections();
+  return by == By::all || (by == By::since_1_7 && release >= ContainerdRelease{1, 7, 0}) ||
+         by == (is_2 ? By::containerd_2 : By::containerd_1);
+}
 
 /// A configuration of version 2 whose last line has the fault.
 struct Row {
@@ -71,6 +77,10 @@ struct Row {
 
 std::vector<Row> rows() {
   const std::string cri = kCri;
+  const std::string nri = "[plugins.\"io.containerd.nri.v1.nri\"]\ndisable = false\n";
+  const std::string opt =
+      "required_plugins = [\"io.containerd.internal.v1.opt\"]\n[plugins.\"io.containerd.internal.v1.opt\"]\n";
+  const bool has_cgroup_2 = std::filesystem::exists("/sys/fs/cgroup/cgroup.controllers");
   const std::string runc = cri + ".containerd.runtimes.runc]\n" + kRunc;
   return {
       {"nothing", "", By::none, ""},
@@ -140,6 +150,24 @@ std::vector<Row> rows() {
        "mkdir /etc/hostname: not a directory", false},
       {"a long socket", "[grpc]\naddress = \"/run/" + std::string(110, 'c') + "\"\n", By::all,
        "unix socket path too long", false},
+      {"NRI", nri, By::none, ""},
+      {"an NRI socket below a file", nri + "socket_path = \"/etc/hostname/nri.sock\"\n", By::since_1_7,
+       "failed to create socket \"/etc/hostname/nri.sock\": mkdir /etc/hostname: not a directory"},
+      {"NRI plugins below a file", nri + "plugin_path = \"/etc/hostname/nri\"\n", By::since_1_7,
+       "failed to discover plugins in /etc/hostname/nri"},
+      {"two servers at one address",
+       "[metrics]\naddress = \"127.0.0.1:18338\"\n[grpc]\ntcp_address = \"localhost:18338\"\n", By::all,
+       "listen tcp 127.0.0.1:18338: bind: address already in use", false},
+      {"a server at the address of CRI's stream server",
+       cri + "]\nstream_server_port = \"18338\"\n[metrics]\naddress = \":18338\"\n", By::all,
+       "listen tcp 127.0.0.1:18338: bind: address already in use", false},
+      {"an address without a port, for metrics", "[metrics]\naddress = \"localhost\"\n", By::all,
+       "listen tcp: address localhost: missing port in address", false},
+      {"a path for metrics", "[metrics]\naddress = \"/run/m.sock\"\n", By::all,
+       "listen tcp: address /run/m.sock: missing port in address"},
+      {"another address, for debugging", "[debug]\naddress = \"192.0.2.9:1338\"\n", By::all,
+       "failed to get listener for debug endpoint: listen tcp 192.0.2.9:0", false},
+      {"a folder for a socket", "[debug]\naddress = \"/etc\"\n", By::all, "is a directory", false},
       {"addresses that the host has",
        "[metrics]\naddress = \"127.0.0.1:1338\"\n[debug]\naddress = \"/run/d.sock\"\n[grpc]\naddress = \"\"\n"
        "tcp_address = \"127.0.0.1:1339\"\nuid = 7\n",
@@ -147,6 +175,22 @@ std::vector<Row> rows() {
       // Refused before that.
       {"a root below a file", "root = \"/etc/hostname/root\"\n", By::all,
        "mkdir /etc/hostname: not a directory", false},
+      {"a root behind a link that leads nowhere", "root = \"SCRATCH/nowhere\"\n", By::all,
+       "/nowhere: file exists"},
+      {"a folder for temporary files below a file", "temp = \"/etc/hostname/t\"\n", By::all,
+       "mkdir /etc/hostname: not a directory", false},
+      {"a level that the log does not have", "[debug]\nlevel = \"verbose\"\n", By::all,
+       "not a valid logrus Level: \"verbose\""},
+      {"a format that the log does not have", "[debug]\nformat = \"xml\"\n", By::all,
+       "unknown log format: xml", false},
+      {"a log in JSON", "[debug]\nlevel = \"TRACE\"\nformat = \"json\"\n", By::none, ""},
+      {"a control group that there is not", "[cgroup]\npath = \"/no/such/group\"\n",
+       has_cgroup_2 ? By::all : By::none, "no such file or directory", false},
+      {"a required plugin with a folder", opt + "path = \"/no/such/opt\"\n", By::none, ""},
+      {"a required plugin with a folder below a file", opt + "path = \"/etc/hostname/opt\"\n", By::all,
+       "io.containerd.internal.v1.opt: mkdir /etc/hostname: not a directory", false},
+      {"a folder for a plugin that CRI needs",
+       "[plugins.\"io.containerd.content.v1.content\"]\npath = \"/data/content\"\n", By::none, ""},
       {"one folder for root and state", "root = \"/var/c\"\nstate = \"/var/c\"\n", By::all,
        "root and state must be different paths", false},
       {"a required plugin that there is not", "required_plugins = [\"io.containerd.foo.v1.bar\"]\n", By::all,
@@ -168,6 +212,7 @@ std::vector<Row> rows() {
 }
 
 TEST_F(RealTrial, SaysWhyCriWouldNotBeServed) {
+  scratch.link("nowhere", "/no/such/folder");
   for (const auto& binary : test::containerd_binaries()) {
     const bool is_2 = binary.release.merges_sections();
     for (const Row& row : rows()) {
@@ -176,8 +221,7 @@ TEST_F(RealTrial, SaysWhyCriWouldNotBeServed) {
       if (const auto at = main.find("SCRATCH"); at != std::string::npos)
         main.replace(at, 7, scratch.path().native());
       const auto fault = why(binary, main);
-      const bool refused =
-          row.refused == By::all || row.refused == (is_2 ? By::containerd_2 : By::containerd_1);
+      const bool refused = refuses(binary.release, row.refused);
       ASSERT_EQ(!fault.reason.empty(), refused) << fault.reason;
       if (!refused) continue;
       const std::string words = row.what == std::string("a text for a number") && !is_2

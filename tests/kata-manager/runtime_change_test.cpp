@@ -502,6 +502,8 @@ TEST_F(RuntimeChangeTest, OfALinkIsRefused) {
   ASSERT_FALSE(outcome.has_value());
   EXPECT_EQ(outcome.error().code, make_error_code(Errc::refused));
   EXPECT_THAT(outcome.error().message, HasSubstr("is a link to /srv/main"));
+  EXPECT_THAT(outcome.error().hint, HasSubstr("if it is the container runtime's main file"));
+  EXPECT_THAT(outcome.error().hint, HasSubstr("else put a copy of the target in place of the link"));
   EXPECT_EQ(host.link_target(kMain).value_or(""), "/srv/main");
   EXPECT_EQ(drop_in(), "there is none");
 }

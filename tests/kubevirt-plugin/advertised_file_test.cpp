@@ -16,13 +16,14 @@ TEST(AdvertisedFile, IsReadBackByASuccessor) {
   snapshot.generation = 3;
   const auto name = *ResourceName::parse("nvidia.com/CARD");
   const auto listed = [](const std::string& id, bool allocated) {
-    return ListedDevice{.id = id, .reason = {}, .numa_node = {}, .iommu_group = 15, .allocated = allocated};
+    return ListedDevice{.id = id, .iommu_group = 15, .allocated = allocated};
   };
   snapshot.resources.push_back(std::make_shared<const ListedResource>(
       ListedResource{.name = name,
                      .env_prefix = EnvPrefix::none,
                      .devices = {listed("15", true), listed("16", false), listed("17", true)}}));
-  snapshot.unlisted.push_back({.resource = name.text(), .id = "18", .iommu_group = 18});
+  snapshot.unlisted.push_back(
+      {.resource = name.text(), .id = "18", .iommu_group = 18, .allocated = true, .healthy = false});
   const test::ScratchDirectory scratch;
   scratch.file("advertised.json", api::advertised_resources_text(advertised_resources(snapshot, {}, {}, 7)));
   const auto before = read_former(HostFs(scratch.path()), "advertised.json");
@@ -40,10 +41,10 @@ TEST(AdvertisedFile, IsReadBackByASuccessor) {
 TEST(AdvertisedFile, NamesWhatIsUnfit) {
   const auto listed = [](const std::string& id, bool allocated, bool awaits_release) {
     return ListedDevice{.id = id,
-                        .reason = "a reason",
-                        .numa_node = {},
                         .iommu_group = 15,
                         .allocated = allocated,
+                        .healthy = false,
+                        .reason = "a reason",
                         .awaits_release = awaits_release};
   };
   Snapshot snapshot;
@@ -61,9 +62,9 @@ TEST(AdvertisedFile, SaysWhatIsInUseWithItsGroup) {
   snapshot.resources.push_back(
       std::make_shared<const ListedResource>(ListedResource{.name = *ResourceName::parse("nvidia.com/AUDIO"),
                                                             .devices = {{.id = "0000:01:00.1",
-                                                                         .reason = "held back",
-                                                                         .numa_node = {},
                                                                          .iommu_group = 15,
+                                                                         .healthy = false,
+                                                                         .reason = "held back",
                                                                          .awaits_release = true,
                                                                          .held_with_group = true}}}));
   EXPECT_TRUE(advertised_resources(snapshot, {}, {}, 7).devices.at(0).held_with_group);

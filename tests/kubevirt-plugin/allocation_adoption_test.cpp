@@ -153,7 +153,7 @@ TEST_F(AllocationCoreTest, KeepsAnUnfitDeviceWhosePodWasNamed) {
   EXPECT_THAT(late.snapshot()->resources, IsEmpty());
   late.replace(machine());
   EXPECT_TRUE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
-  EXPECT_FALSE(late.snapshot()->resources.at(1)->devices.at(0).healthy()) << "its group's audio";
+  EXPECT_FALSE(late.snapshot()->resources.at(1)->devices.at(0).healthy) << "its group's audio";
   late.reconcile({}, {.asked = late.ticket(), .settled = late.ticket()});
   EXPECT_FALSE(late.snapshot()->resources.at(0)->devices.at(0).allocated);
 }
@@ -164,7 +164,14 @@ TEST_F(AllocationCoreTest, NamesWhatAPodHasOfAResourceThatDoesNotListIt) {
                                      {"nvidia.com/CARD", {"on another host"}},
                                      {"example.com/nic", {"0000:04:00.0"}}};
   reconcile(held, 0);
-  EXPECT_THAT(core.snapshot()->unlisted, ElementsAre(UnlistedDevice{"nvidia.com/CARD", "0000:03:00.0", 17}));
+  const ListedDevice unlisted{.resource = "nvidia.com/CARD",
+                              .id = "0000:03:00.0",
+                              .iommu_group = 17,
+                              .allocated = true,
+                              .healthy = false,
+                              .reason = "still allocated, and not advertised now",
+                              .awaits_release = true};
+  EXPECT_THAT(core.snapshot()->unlisted, ElementsAre(unlisted));
   EXPECT_TRUE(core.snapshot()->awaits_release);
   reconcile({}, core.ticket());
   EXPECT_THAT(core.snapshot()->unlisted, IsEmpty());
@@ -184,9 +191,9 @@ TEST_F(AllocationCoreTest, TakesANumberForOursUnderAResourceThatIsOrWasOursOnly)
           {"nvidia.com/gpu", {"70"}}, {"nvidia.com/former", {"15"}}, {"nvidia.com/pgpu", {"16"}}},
       {});
   const auto snapshot = mixed.snapshot();
-  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(0).healthy());
-  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(1).healthy());
-  EXPECT_TRUE(snapshot->resources.at(2)->devices.at(0).healthy());
+  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(0).healthy);
+  EXPECT_FALSE(snapshot->resources.at(0)->devices.at(1).healthy);
+  EXPECT_TRUE(snapshot->resources.at(2)->devices.at(0).healthy);
 }
 
 }  // namespace

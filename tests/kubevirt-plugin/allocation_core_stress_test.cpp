@@ -104,7 +104,7 @@ class YieldingCheck final : public DeviceCheck {
   std::array<std::atomic<bool>, kGroups> open{};  // by a VM
 
  private:
-  Result<std::vector<std::string>> nodes_now(const AdvertisedDevice& advertised) const {
+  Result<std::vector<std::string>> nodes_now(const ScannedDevice& advertised) const {
     const auto count = calls_.fetch_add(1, std::memory_order_relaxed);
     for (unsigned i = 0; i < count % 8; ++i) std::this_thread::yield();
     if (count % 17 == 16) return fail(Errc::differs, "its driver changed");
@@ -119,7 +119,7 @@ class YieldingCheck final : public DeviceCheck {
   mutable std::atomic<unsigned> calls_ = 0;
 };
 
-AdvertisedDevice member(std::size_t group, int function) {
+ScannedDevice member(std::size_t group, int function) {
   return {.id = std::to_string(group) + "." + std::to_string(function),
           .model = "m",
           .driver = "vfio-pci",
@@ -133,7 +133,7 @@ const char* resource_of(const std::string& id) {
   return id.ends_with(".0") ? "nvidia.com/CARD" : "nvidia.com/AUDIO";
 }
 
-Companion usb_of(const AdvertisedDevice& card) {
+Companion usb_of(const ScannedDevice& card) {
   return {.address = card.id + "-usb",
           .model = "m",
           .driver = "vfio-pci",

@@ -162,8 +162,8 @@ TEST_F(AllocationCoreTest, StreamsTheListAndThenEachChange) {
   EXPECT_EQ(wakes, 1);
   const auto list = (*stream)->take();
   ASSERT_NE(list, nullptr);
-  EXPECT_FALSE(list->devices.at(0).healthy());
-  EXPECT_TRUE(list->devices.at(1).healthy());
+  EXPECT_FALSE(list->devices.at(0).healthy);
+  EXPECT_TRUE(list->devices.at(1).healthy);
 
   core.replace(machine());
   EXPECT_EQ(wakes, 1) << "nothing new to tell";
@@ -175,8 +175,8 @@ TEST_F(AllocationCoreTest, KeepsOnlyTheNewestListForASlowReader) {
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   ASSERT_TRUE(allocate("CARD", {"0000:02:00.0"}));
   const auto list = (*stream)->take();
-  EXPECT_FALSE(list->devices.at(0).healthy());
-  EXPECT_FALSE(list->devices.at(1).healthy());
+  EXPECT_FALSE(list->devices.at(0).healthy);
+  EXPECT_FALSE(list->devices.at(1).healthy);
   EXPECT_EQ((*stream)->take(), nullptr);
 }
 
@@ -197,7 +197,7 @@ TEST_F(AllocationCoreTest, CountsOneGenerationForEachChange) {
   EXPECT_EQ(core.snapshot(), before);
   ASSERT_TRUE(allocate("CARD", {"0000:01:00.0"}));
   EXPECT_EQ(core.snapshot()->generation, before->generation + 1);
-  EXPECT_TRUE(before->resources.at(1)->devices.at(0).healthy()) << "a snapshot never changes";
+  EXPECT_TRUE(before->resources.at(1)->devices.at(0).healthy) << "a snapshot never changes";
 }
 
 TEST_F(AllocationCoreTest, PrefersWithWhatItKnowsOfTheDevices) {

@@ -66,7 +66,7 @@ TEST(CdiSpec, SaysWhatKataLooksUp) {
 Snapshot allocated(const std::string& id) {
   ListedResource listed{.name = *ResourceName::parse("nvidia.com/pgpu"),
                         .env_prefix = EnvPrefix::none,
-                        .devices = {{.id = id, .reason = {}, .numa_node = {}, .allocated = true}}};
+                        .devices = {{.id = id, .allocated = true}}};
   Snapshot snapshot;
   snapshot.resources.push_back(std::make_shared<const ListedResource>(std::move(listed)));
   return snapshot;

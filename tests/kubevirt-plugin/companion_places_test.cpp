@@ -29,7 +29,7 @@ Companion companion(const std::string& address, const std::string& part) {
           .env_name = "PCI_RESOURCE_NVIDIA_COM_" + part};
 }
 
-AdvertisedDevice card(const std::string& slot, std::uint32_t group, std::vector<Companion> companions) {
+ScannedDevice card(const std::string& slot, std::uint32_t group, std::vector<Companion> companions) {
   auto gpu = device(slot + ".0", group, static_cast<int>(group % 2));
   gpu.companions = std::move(companions);
   return gpu;
@@ -141,7 +141,7 @@ TEST_F(CompanionPlaces, AreUnhealthyWhileAnotherHasTheGroup) {
   EXPECT_EQ(wakes, 1) << "the kubelet gets a new list";
   const auto list = (*stream)->take();
   ASSERT_NE(list, nullptr);
-  EXPECT_FALSE(list->devices.at(0).healthy());
+  EXPECT_FALSE(list->devices.at(0).healthy);
 }
 
 TEST_F(CompanionPlaces, StayForAsLongAsTheirGpuIsListed) {

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "kubevirt-plugin/allocation/allocation_core.h"
-#include "kubevirt-plugin/discovery/advertised_device.h"
 #include "kubevirt-plugin/discovery/device_check.h"
+#include "kubevirt-plugin/discovery/scanned_device.h"
 
 namespace ferry::core_test {
 
@@ -81,7 +81,7 @@ class TestCheck final : public plugin::DeviceCheck {
   }
 
  private:
-  Result<std::vector<std::string>> nodes_now(const plugin::AdvertisedDevice& advertised) const {
+  Result<std::vector<std::string>> nodes_now(const plugin::ScannedDevice& advertised) const {
     if (while_asked) while_asked(advertised.id);
     const auto problem = problems.find(advertised.id);
     if (problem != problems.end()) return fail(Errc::differs, problem->second);
@@ -89,8 +89,8 @@ class TestCheck final : public plugin::DeviceCheck {
   }
 };
 
-inline plugin::AdvertisedDevice device(const std::string& id, std::uint32_t group,
-                                       std::optional<int> numa = {}) {
+inline plugin::ScannedDevice device(const std::string& id, std::uint32_t group,
+                                    std::optional<int> numa = {}) {
   return {.id = id,
           .model = "10de:2684",
           .driver = "vfio-pci",
@@ -100,7 +100,7 @@ inline plugin::AdvertisedDevice device(const std::string& id, std::uint32_t grou
           .problem = {}};
 }
 
-inline plugin::Resource resource(const std::string& part, std::vector<plugin::AdvertisedDevice> devices,
+inline plugin::Resource resource(const std::string& part, std::vector<plugin::ScannedDevice> devices,
                                  plugin::EnvPrefix prefix = plugin::EnvPrefix::pci_resource) {
   return {.name = *plugin::ResourceName::parse("nvidia.com/" + part),
           .env_prefix = prefix,

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "tests/kubevirt-plugin/whole_plugin.h"
 
 namespace ferry::plugin {
@@ -27,7 +28,7 @@ class PluginSanitizingTest : public PluginTest {
     Json file = {{"version", 2}, {"generation", ++generation_}, {"unavailable", Json::array()}};
     file["sanitized"] = {{{"id", kOne}, {"state", state}, {"count", count}}};
     if (!finding.empty()) file["unfit"] = {{{"id", kOne}, {"driver", "vfio-pci"}, {"reason", finding}}};
-    EXPECT_TRUE(kernel.write_file(options.status_file, file.dump()));
+    EXPECT_TRUE(kernel.write_file(api::kStatusFile, file.dump()));
   }
   /// Two GPUs, of which hostd sanitizes one, with the count 3; a pod has that one.
   void start_with_one_given(std::chrono::milliseconds period = 1h) {

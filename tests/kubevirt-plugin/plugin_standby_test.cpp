@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 
 namespace ferry::plugin {
@@ -25,7 +26,7 @@ class PluginStandbyTest : public plugin_test::Fixture {
     const Json why = standby.empty() ? Json() : Json(standby);
     const Json state = {
         {"version", 2}, {"generation", generation}, {"unavailable", Json::array()}, {"standby", why}};
-    EXPECT_TRUE(kernel.write_file(options.status_file, state.dump()));
+    EXPECT_TRUE(kernel.write_file(api::kStatusFile, state.dump()));
   }
   bool follows(unsigned generation) const {
     return advertised_becomes(

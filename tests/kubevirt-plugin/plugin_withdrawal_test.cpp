@@ -8,7 +8,9 @@
 
 #include <gmock/gmock.h>
 
+#include "api/files.h"
 #include "hostfs/locks.h"
+#include "kubevirt-plugin/cdi/cdi_files.h"
 #include "tests/kubevirt-plugin/plugin_fixture.h"
 #include "tests/support/open_files.h"
 
@@ -31,7 +33,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
     write_state(Json({{"version", 2}, {"generation", generation}, {"unavailable", list}}).dump());
   }
   /// Replaced as hostd does it.
-  void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(options.status_file, text)); }
+  void write_state(const std::string& text) { EXPECT_TRUE(kernel.write_file(api::kStatusFile, text)); }
   bool follows(unsigned generation) const {
     return advertised_becomes(
         [&](const Json& file) { return file.is_object() && file["state_generation"] == generation; });
@@ -43,7 +45,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
   }
   /// Of kPgpu, as Kata finds it.
   std::string specification() const {
-    return kernel.read_file(options.cdi_directory / "nvidia.com-pgpu.yaml").value_or("");
+    return kernel.read_file(std::filesystem::path(kCdiDirectory) / "nvidia.com-pgpu.yaml").value_or("");
   }
   /// Two GPUs are advertised to Kata, and a pod has the one of group 15: specification() then.
   std::string begin_with_one_of_two_given_to_kata() {
@@ -57,7 +59,7 @@ class PluginWithdrawalTest : public plugin_test::Fixture {
     return advertised;
   }
   bool specification_becomes(const testing::Matcher<const std::string&>& desired) const {
-    const auto watch = DirectoryWatch::open(kernel.root() / options.cdi_directory);
+    const auto watch = DirectoryWatch::open(kernel.root() / kCdiDirectory);
     EXPECT_TRUE(watch);
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!testing::Value(specification(), desired)) {
@@ -468,7 +470,7 @@ TEST_F(PluginWithdrawalTest, IsThereAgainWhenTheFolderIsRemoved) {
   publish(8, {"0000:02:00.0"});
   ASSERT_TRUE(follows(8)) << "it hears hostd again";
   EXPECT_THAT(listed(advertised()), testing::ElementsAre("0000:01:00.0"));
-  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
+  EXPECT_TRUE(is_present(kernel, api::kPluginLiveness).value_or(false));
   EXPECT_FALSE(InstanceLock::claim(kernel, "run/ferry/plugin/advertised.lock"));
 }
 
@@ -492,8 +494,8 @@ TEST_F(PluginWithdrawalTest, WritesItsFileThoughThatFailedAtFirst) {
 
 TEST_F(PluginWithdrawalTest, ServesThoughAnotherProcessLocksItsFile) {
   options.after_failure = 10ms;
-  kernel.file(options.liveness_file, "");
-  Result<UniqueFd> stranger = kernel.open(options.liveness_file, O_RDONLY);
+  kernel.file(api::kPluginLiveness, "");
+  Result<UniqueFd> stranger = kernel.open(api::kPluginLiveness, O_RDONLY);
   ASSERT_TRUE(stranger);
   ASSERT_EQ(::flock(stranger->get(), LOCK_EX | LOCK_NB), 0);
   add_gpu("0000:01:00.0", 15);
@@ -501,18 +503,18 @@ TEST_F(PluginWithdrawalTest, ServesThoughAnotherProcessLocksItsFile) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   stranger->reset();
   const auto end = std::chrono::steady_clock::now() + kPatience;
-  while (!is_present(kernel, options.liveness_file).value_or(false) && std::chrono::steady_clock::now() < end)
+  while (!is_present(kernel, api::kPluginLiveness).value_or(false) && std::chrono::steady_clock::now() < end)
     std::this_thread::sleep_for(10ms);
-  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
+  EXPECT_TRUE(is_present(kernel, api::kPluginLiveness).value_or(false));
 }
 
 TEST_F(PluginWithdrawalTest, ShowsThatItRuns) {
-  EXPECT_FALSE(is_present(kernel, options.liveness_file).value_or(true));
+  EXPECT_FALSE(is_present(kernel, api::kPluginLiveness).value_or(true));
   start_both();
   ASSERT_TRUE(follows(0));
-  EXPECT_TRUE(is_present(kernel, options.liveness_file).value_or(false));
+  EXPECT_TRUE(is_present(kernel, api::kPluginLiveness).value_or(false));
   EXPECT_TRUE(stop());
-  EXPECT_FALSE(is_present(kernel, options.liveness_file).value_or(true));
+  EXPECT_FALSE(is_present(kernel, api::kPluginLiveness).value_or(true));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -17,10 +19,32 @@ using testing::ElementsAreArray;
 using testing::HasSubstr;
 using Ids = std::vector<std::string>;
 
+/// The facts about a device that the choice uses.
+struct Candidate {
+  std::string id;
+  std::optional<int> numa_node;
+  std::uint32_t iommu_group = 0;
+  std::vector<std::string> bus_path = {};
+  std::string gpu = {};
+};
+
+std::vector<ScannedDevice> devices(const std::vector<Candidate>& candidates) {
+  std::vector<ScannedDevice> out;
+  for (const Candidate& candidate : candidates) {
+    ScannedDevice& device = out.emplace_back();
+    device.id = candidate.id;
+    device.numa_node = candidate.numa_node;
+    device.iommu_group = candidate.iommu_group;
+    device.bus_path = candidate.bus_path;
+    device.gpu = candidate.gpu;
+  }
+  return out;
+}
+
 // p, q, r on node 2; s, t on node 3; u and v on none.
-const std::vector<Candidate>& machine() {
-  static const std::vector<Candidate> kMachine = {{"p", 2, 1}, {"q", 2, 2},  {"r", 2, 3}, {"s", 3, 4},
-                                                  {"t", 3, 5}, {"u", {}, 6}, {"v", {}, 7}};
+const std::vector<ScannedDevice>& machine() {
+  static const std::vector<ScannedDevice> kMachine =
+      devices({{"p", 2, 1}, {"q", 2, 2}, {"r", 2, 3}, {"s", 3, 4}, {"t", 3, 5}, {"u", {}, 6}, {"v", {}, 7}});
   return kMachine;
 }
 
@@ -58,13 +82,17 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.row; });
 
 // Two switches below one root port: four cards below the first, two below the second; one card beside them.
-const std::vector<Candidate>& tree() {
+const std::vector<ScannedDevice>& tree() {
   using Path = std::vector<std::string>;
   static const Path kFirst = {"pci0000:00", "port", "switch-1"};
   static const Path kSecond = {"pci0000:00", "port", "switch-2"};
-  static const std::vector<Candidate> kTree = {
-      {"a1", 0, 1, kFirst},  {"a2", 0, 2, kFirst},  {"a3", 0, 3, kFirst},           {"a4", 0, 4, kFirst},
-      {"b1", 0, 5, kSecond}, {"b2", 0, 6, kSecond}, {"c", 0, 7, Path{"pci0000:80"}}};
+  static const std::vector<ScannedDevice> kTree = devices({{"a1", 0, 1, kFirst},
+                                                           {"a2", 0, 2, kFirst},
+                                                           {"a3", 0, 3, kFirst},
+                                                           {"a4", 0, 4, kFirst},
+                                                           {"b1", 0, 5, kSecond},
+                                                           {"b2", 0, 6, kSecond},
+                                                           {"c", 0, 7, Path{"pci0000:80"}}});
   return kTree;
 }
 
@@ -92,15 +120,19 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& row) { return row.param.row; });
 
 TEST(PreferredByGroup, BreaksNoGroupThatHasAnotherToGive) {
-  const std::vector<Candidate> cards = {{"a", 0, 1}, {"b", 0, 1}, {"c", 0, 2}};
+  const std::vector<ScannedDevice> cards = devices({{"a", 0, 1}, {"b", 0, 1}, {"c", 0, 2}});
   EXPECT_THAT(*preferred_allocation(cards, Ids{"a", "b", "c"}, Ids{}, 1), ElementsAreArray({"c"}));
   EXPECT_THAT(*preferred_allocation(cards, Ids{"c", "a", "b"}, Ids{}, 2), ElementsAreArray({"a", "b"}));
 }
 
 // The kubelet's IDs come from sets.
 TEST(PreferredAllocationOrder, DoesNotMatter) {
-  const std::vector<Candidate> vgpus = {{"a1", 0, 1, {}, "a"}, {"a2", 0, 2, {}, "a"}, {"b1", 0, 3, {}, "b"},
-                                        {"b2", 0, 4, {}, "b"}, {"c1", 1, 5, {}, "c"}, {"c2", 1, 6, {}, "c"}};
+  const std::vector<ScannedDevice> vgpus = devices({{"a1", 0, 1, {}, "a"},
+                                                    {"a2", 0, 2, {}, "a"},
+                                                    {"b1", 0, 3, {}, "b"},
+                                                    {"b2", 0, 4, {}, "b"},
+                                                    {"c1", 1, 5, {}, "c"},
+                                                    {"c2", 1, 6, {}, "c"}});
   for (const auto& candidates : {machine(), tree(), vgpus}) {
     Ids ids;
     for (const auto& candidate : candidates) ids.push_back(candidate.id);
@@ -125,9 +157,14 @@ TEST(PreferredAllocationOrder, DoesNotMatter) {
 
 // Of x two are taken, of y none.
 TEST(PreferredVgpus, PacksOrSpreads) {
-  const std::vector<Candidate> vgpus = {{"x1", 0, 1, {}, "x"}, {"x2", 0, 2, {}, "x"}, {"x3", 0, 3, {}, "x"},
-                                        {"x4", 0, 4, {}, "x"}, {"y1", 0, 5, {}, "y"}, {"y2", 0, 6, {}, "y"},
-                                        {"y3", 0, 7, {}, "y"}, {"y4", 0, 8, {}, "y"}};
+  const std::vector<ScannedDevice> vgpus = devices({{"x1", 0, 1, {}, "x"},
+                                                    {"x2", 0, 2, {}, "x"},
+                                                    {"x3", 0, 3, {}, "x"},
+                                                    {"x4", 0, 4, {}, "x"},
+                                                    {"y1", 0, 5, {}, "y"},
+                                                    {"y2", 0, 6, {}, "y"},
+                                                    {"y3", 0, 7, {}, "y"},
+                                                    {"y4", 0, 8, {}, "y"}});
   const Ids available = {"y1", "y2", "y3", "y4", "x3", "x4"};
   const auto choose = [&](int size, VgpuPlacement placement) {
     return *preferred_allocation(vgpus, available, Ids{}, size, placement);
@@ -140,10 +177,18 @@ TEST(PreferredVgpus, PacksOrSpreads) {
 
 // On node 0 nothing of x is taken and one of y; on node 1 two of z; on node 2 three of w, and one is left.
 TEST(PreferredVgpus, ComeFromTheBestGpuOfAllNodesThatHoldThemAll) {
-  const std::vector<Candidate> vgpus = {
-      {"x1", 0, 1, {}, "x"}, {"x2", 0, 2, {}, "x"},  {"y1", 0, 3, {}, "y"},  {"y2", 0, 4, {}, "y"},
-      {"z1", 1, 5, {}, "z"}, {"z2", 1, 6, {}, "z"},  {"z3", 1, 7, {}, "z"},  {"z4", 1, 8, {}, "z"},
-      {"w1", 2, 9, {}, "w"}, {"w2", 2, 10, {}, "w"}, {"w3", 2, 11, {}, "w"}, {"w4", 2, 12, {}, "w"}};
+  const std::vector<ScannedDevice> vgpus = devices({{"x1", 0, 1, {}, "x"},
+                                                    {"x2", 0, 2, {}, "x"},
+                                                    {"y1", 0, 3, {}, "y"},
+                                                    {"y2", 0, 4, {}, "y"},
+                                                    {"z1", 1, 5, {}, "z"},
+                                                    {"z2", 1, 6, {}, "z"},
+                                                    {"z3", 1, 7, {}, "z"},
+                                                    {"z4", 1, 8, {}, "z"},
+                                                    {"w1", 2, 9, {}, "w"},
+                                                    {"w2", 2, 10, {}, "w"},
+                                                    {"w3", 2, 11, {}, "w"},
+                                                    {"w4", 2, 12, {}, "w"}});
   const Ids available = {"y2", "x1", "x2", "z3", "z4", "w4"};
   const auto choose = [&](int size, VgpuPlacement placement, const Ids& must_include = {}) {
     return *preferred_allocation(vgpus, available, must_include, size, placement);

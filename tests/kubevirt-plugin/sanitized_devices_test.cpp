@@ -37,7 +37,7 @@ class SanitizedDevicesTest : public AllocationCoreTest {
     for (const auto& resource : core.snapshot()->resources)
       for (const auto& device : resource->devices)
         if (device.id == id) return device;
-    return {.id = "not listed", .reason = {}, .numa_node = {}};
+    return {.id = "not listed"};
   }
   std::optional<std::uint64_t> used_since(const std::string& id) const { return listed(id).used_since; }
   std::error_code refused_with(const Ids& ids) {

@@ -60,12 +60,12 @@ class ScannerTest : public testing::Test {
     EXPECT_TRUE(offer) << offer.error().message;
     return offer.value_or(plugin::ResourceSet{});
   }
-  plugin::AdvertisedDevice only_device() {
+  plugin::ScannedDevice only_device() {
     const auto offer = scan();
     EXPECT_EQ(offer.resources.size(), 1U);
     return offer.resources.at(0).devices.at(0);
   }
-  plugin::HostAnswer::Container ask_about(const std::vector<plugin::AdvertisedDevice>& devices) const {
+  plugin::HostAnswer::Container ask_about(const std::vector<plugin::ScannedDevice>& devices) const {
     const plugin::SysfsCheck check(kernel, rules, std::chrono::seconds(20));
     plugin::HandOut what{.groups = {}, .containers = {devices}};
     for (const auto& device : devices) what.groups.insert(device.iommu_group);
@@ -74,7 +74,7 @@ class ScannerTest : public testing::Test {
     for (const auto& [group, state] : answer.groups) EXPECT_EQ(state, plugin::GroupState::closed) << group;
     return answer.containers.at(0);
   }
-  Result<std::vector<std::string>> nodes_now(const plugin::AdvertisedDevice& device) const {
+  Result<std::vector<std::string>> nodes_now(const plugin::ScannedDevice& device) const {
     return std::move(ask_about({device}).nodes.at(0));
   }
   /// The result of `work` while the process may open one more file, and no second.
@@ -91,7 +91,7 @@ class ScannerTest : public testing::Test {
     EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
     return result;
   }
-  std::string refusal(const plugin::AdvertisedDevice& device) const {
+  std::string refusal(const plugin::ScannedDevice& device) const {
     const auto now = nodes_now(device);
     return now ? std::string() : now.error().message;
   }

@@ -25,15 +25,15 @@ TEST_F(ScannerTest, AdvertisesAGpuOnAVfioDriverWithItsGroupsNode) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/GH100_H100_SXM5_80GB"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource);
-  const AdvertisedDevice expected = {.id = "0000:17:00.0",
-                                     .kind = DeviceKind::pci_function,
-                                     .model = "10de:2330",
-                                     .driver = "vfio-pci",
-                                     .iommu_group = 42,
-                                     .numa_node = 1,
-                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
-                                     .problem = {},
-                                     .bus_path = {"pci0000:00"}};
+  const ScannedDevice expected = {.id = "0000:17:00.0",
+                                  .kind = DeviceKind::pci_function,
+                                  .model = "10de:2330",
+                                  .driver = "vfio-pci",
+                                  .iommu_group = 42,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/42"},
+                                  .problem = {},
+                                  .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(offer.warnings, IsEmpty());
   EXPECT_THAT(offer.not_advertised, IsEmpty());
@@ -371,7 +371,7 @@ TEST_F(ScannerTest, AdvertisesOtherVendorsGpusThatAreOnVfioUnderTheirVendorsDoma
   const ResourceSet offer = must(again.scan());
   EXPECT_THAT(resource_names(offer),
               ElementsAre("amd.com/NAVI_31", "intel.com/DG2_DATA_CENTER_GPU_FLEX_170"));
-  const AdvertisedDevice& amd = offer.resources.at(0).devices.at(0);
+  const ScannedDevice& amd = offer.resources.at(0).devices.at(0);
   EXPECT_THAT(amd.nodes, testing::Contains("/dev/vfio/devices/vfio1")) << "its audio's";
   EXPECT_EQ(*nodes_now(amd), amd.nodes);
 }

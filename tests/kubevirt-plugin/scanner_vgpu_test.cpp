@@ -28,17 +28,17 @@ TEST_F(ScannerTest, AdvertisesAVgpuByItsType) {
   const auto offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_A40-8Q"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::mdev_pci_resource);
-  const AdvertisedDevice expected = {.id = kUuid,
-                                     .kind = DeviceKind::mediated_device,
-                                     .model = "NVIDIA A40-8Q",
-                                     .driver = "vfio_mdev",
-                                     .iommu_group = 211,
-                                     .numa_node = 1,
-                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
-                                     .problem = {},
-                                     .vgpu_type = "nvidia-558",
-                                     .gpu = "0000:81:00.0",
-                                     .bus_path = {"pci0000:00"}};
+  const ScannedDevice expected = {.id = kUuid,
+                                  .kind = DeviceKind::mediated_device,
+                                  .model = "NVIDIA A40-8Q",
+                                  .driver = "vfio_mdev",
+                                  .iommu_group = 211,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/211"},
+                                  .problem = {},
+                                  .vgpu_type = "nvidia-558",
+                                  .gpu = "0000:81:00.0",
+                                  .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/211"));
 }
@@ -174,7 +174,7 @@ TEST_F(ScannerTest, SeesAMediatedDeviceOfAGpuWithWholeVirtualFunctions) {
                        .driver = "i915",
                        .physical_function = "0000:81:00.0"});
   add_vgpu("0000:81:00.0", kUuid, "i915-1", "GVTg V5", 211);
-  const AdvertisedDevice device = only_device();
+  const ScannedDevice device = only_device();
   EXPECT_EQ(device.id, kUuid);
   EXPECT_EQ(device.kind, DeviceKind::mediated_device);
   kernel.remove(std::string("sys/bus/mdev/devices/") + kUuid);
@@ -245,7 +245,7 @@ TEST_F(ScannerTest, AdvertisesOtherVendorsVirtualFunctionsThatAreOnVfio) {
                           "intel.com/DG2_DATA_CENTER_GPU_FLEX_170_VF"));
   EXPECT_THAT(offer.not_advertised, IsEmpty());
   EXPECT_THAT(offer.left_to_host, IsEmpty());
-  const AdvertisedDevice& amd = offer.resources.at(0).devices.at(0);
+  const ScannedDevice& amd = offer.resources.at(0).devices.at(0);
   EXPECT_EQ(amd.id, "0000:17:02.0");
   EXPECT_EQ(amd.kind, DeviceKind::pci_function);
   EXPECT_THAT(amd.nodes, ElementsAre("/dev/vfio/vfio", "/dev/vfio/21"));
@@ -303,17 +303,17 @@ TEST_F(ScannerTest, AdvertisesAVgpuThatIsAVirtualFunctionByItsType) {
   const ResourceSet offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
   EXPECT_EQ(offer.resources[0].env_prefix, EnvPrefix::pci_resource) << "to KubeVirt it is a PCI device";
-  const AdvertisedDevice expected = {.id = "0000:17:00.4",
-                                     .kind = DeviceKind::vendor_vgpu,
-                                     .model = "NVIDIA L40S-12Q",
-                                     .driver = "nvidia",
-                                     .iommu_group = 100,
-                                     .numa_node = 1,
-                                     .nodes = {"/dev/vfio/vfio", "/dev/vfio/100"},
-                                     .problem = {},
-                                     .vgpu_type = "1153",
-                                     .gpu = "0000:17:00.0",
-                                     .bus_path = {"pci0000:00"}};
+  const ScannedDevice expected = {.id = "0000:17:00.4",
+                                  .kind = DeviceKind::vendor_vgpu,
+                                  .model = "NVIDIA L40S-12Q",
+                                  .driver = "nvidia",
+                                  .iommu_group = 100,
+                                  .numa_node = 1,
+                                  .nodes = {"/dev/vfio/vfio", "/dev/vfio/100"},
+                                  .problem = {},
+                                  .vgpu_type = "1153",
+                                  .gpu = "0000:17:00.0",
+                                  .bus_path = {"pci0000:00"}};
   EXPECT_THAT(offer.resources[0].devices, ElementsAre(expected));
   EXPECT_THAT(offer.not_advertised, IsEmpty());
   EXPECT_THAT(*nodes_now(expected), ElementsAre("/dev/vfio/vfio", "/dev/vfio/100"));
@@ -341,7 +341,7 @@ TEST_F(ScannerTest, AdvertisesAVirtualFunctionThatSharesTheGroupOfItsGpu) {
   const ResourceSet offer = scan();
   ASSERT_THAT(resource_names(offer), ElementsAre("nvidia.com/NVIDIA_L40S-12Q"));
   ASSERT_EQ(offer.resources[0].devices.size(), 1U);
-  const AdvertisedDevice& advertised = offer.resources[0].devices[0];
+  const ScannedDevice& advertised = offer.resources[0].devices[0];
   EXPECT_EQ(advertised.iommu_group, 20U);
   EXPECT_EQ(advertised.problem, "");
   EXPECT_THAT(*nodes_now(advertised), ElementsAre("/dev/vfio/vfio", "/dev/vfio/20"));
@@ -375,8 +375,8 @@ TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
   const ResourceSet before = scan();
   ASSERT_THAT(ids(before.resources.at(0)), ElementsAre("0000:17:00.4", "0000:17:00.5"));
   EXPECT_FALSE(before.unsettled);
-  const AdvertisedDevice stays = before.resources[0].devices[0];
-  const AdvertisedDevice goes = before.resources[0].devices[1];
+  const ScannedDevice stays = before.resources[0].devices[0];
+  const ScannedDevice goes = before.resources[0].devices[1];
 
   begin_write("0000:17:00.5", kLong);
   vendor.set("0000:17:00.4", "0");  // what a read would give
@@ -403,7 +403,7 @@ TEST_F(ScannerBesideAWrite, KeepsWhatItKnewOfVirtualFunctions) {
 TEST_F(ScannerBesideAWrite, KeepsTheNamesOfMediatedDevices) {
   add_gpu("0000:81:00.0", 30, "nvidia");
   add_vgpu("0000:81:00.0", kUuid, "nvidia-1", "T4-1Q", 211);
-  const AdvertisedDevice before = only_device();
+  const ScannedDevice before = only_device();
   begin_write("0000:81:00.0", kLong);
   EXPECT_EQ(only_device(), before);
   EXPECT_EQ(refusal(before), "");

@@ -58,7 +58,7 @@ class SysfsCheckTest : public testing::Test {
                          .group = 15,
                          .driver = "snd_hda_intel"});
   }
-  static AdvertisedDevice gpu() {
+  static ScannedDevice gpu() {
     return {.id = "0000:01:00.0",
             .model = "10de:2684",
             .driver = "vfio-pci",
@@ -71,7 +71,7 @@ class SysfsCheckTest : public testing::Test {
     return std::make_unique<SysfsCheck>(
         kernel, rules, kPatience, [error](const HostFs& /*host*/, std::uint32_t /*group*/) { return error; });
   }
-  static HostAnswer ask(const SysfsCheck& check, const std::vector<AdvertisedDevice>& devices) {
+  static HostAnswer ask(const SysfsCheck& check, const std::vector<ScannedDevice>& devices) {
     HandOut what{.groups = {}, .containers = {devices}};
     for (const auto& device : devices) what.groups.insert(device.iommu_group);
     std::promise<HostAnswer> answer;
@@ -84,10 +84,10 @@ class SysfsCheckTest : public testing::Test {
     return answered.get();
   }
   /// Of one device, in a closed group.
-  static Result<std::vector<std::string>> nodes(const SysfsCheck& check, const AdvertisedDevice& device) {
+  static Result<std::vector<std::string>> nodes(const SysfsCheck& check, const ScannedDevice& device) {
     return ask(check, {device}).containers.at(0).nodes.at(0);
   }
-  static GroupState state(const SysfsCheck& check, const AdvertisedDevice& device) {
+  static GroupState state(const SysfsCheck& check, const ScannedDevice& device) {
     return ask(check, {device}).groups.at(device.iommu_group);
   }
   GroupState state(int error) const { return state(*check_that_opens(error), gpu()); }
@@ -149,7 +149,7 @@ TEST_F(SysfsCheckTest, AsksAgainInTheDirectoriesThatItHasKept) {
 TEST_F(SysfsCheckTest, KeepsTheDirectoriesOfNoMoreThanSoMany) {
   const SysfsCheck check(kernel, rules, kPatience);
   std::size_t most = 0;
-  for (unsigned i = 0; i < KeptDirectories::kMost + 20; ++i) {
+  for (unsigned i = 0; i < SysfsCheck::kMostKept + 20; ++i) {
     auto device = gpu();
     device.id = fmt::format("0000:{:02x}:00.0", i + 2);
     device.iommu_group = 100 + i;
@@ -158,7 +158,7 @@ TEST_F(SysfsCheckTest, KeepsTheDirectoriesOfNoMoreThanSoMany) {
     ASSERT_TRUE(nodes(check, device)) << device.id;
     most = std::max(most, kept_open(kernel).size());
   }
-  EXPECT_EQ(most, 3 * KeptDirectories::kMost);
+  EXPECT_EQ(most, 3 * SysfsCheck::kMostKept);
 }
 
 TEST_F(SysfsCheckTest, KeepsNothingOfWhatHasGone) {

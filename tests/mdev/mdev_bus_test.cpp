@@ -26,7 +26,7 @@ class MdevBusRead : public testing::Test {
         {.address = "0000:05:00.0", .ids = "10de:1eb8", .class_code = 0x030200, .driver = "nvidia"});
     mdev.add_parent("0000:05:00.0");
   }
-  MdevBus read() const { return read_mdev_bus(kernel).value(); }
+  MdevBus read() const { return read_mdev_bus(kernel, StuckGpus()).value(); }
   VgpuParent parent() const { return read().parents.at(vfio::PciAddress::parse("0000:05:00.0").value()); }
   VgpuType type(const std::string& id) const {
     for (const VgpuType& type : parent().types) {
@@ -42,7 +42,7 @@ class MdevBusRead : public testing::Test {
 
 TEST(MdevBus, IsEmptyOnAHostWithoutTheFramework) {
   const FakeKernel kernel;
-  const auto bus = read_mdev_bus(kernel);
+  const auto bus = read_mdev_bus(kernel, StuckGpus());
   ASSERT_TRUE(bus);
   EXPECT_THAT(bus->parents, IsEmpty());
   EXPECT_THAT(bus->devices, IsEmpty());
@@ -56,7 +56,6 @@ TEST_F(MdevBusRead, GivesTheWholeOfAType) {
   EXPECT_EQ(t4.available, 4U);
   EXPECT_EQ(t4.max_instances, 4U);
   EXPECT_EQ(t4.framebuffer_mib, 4096U);
-  EXPECT_EQ(t4.device_api, "vfio-pci");
 }
 
 TEST_F(MdevBusRead, OrdersTypesByTheirNumbers) {

@@ -98,8 +98,11 @@ class VendorFunctionRead : public testing::Test {
     kernel.enable_vfs(kGpu, 2);
     vendor.add_gpu(kGpu);
   }
-  VendorFunction read(const char* address) const {
-    return read_vendor_function(kernel, vfio::read_function(kernel, at(address)).value());
+  /// A GPU with this virtual function alone.
+  VgpuGpu read(const char* address) const {
+    VgpuGpu gpu;
+    read_vendor_function(kernel, vfio::read_function(kernel, at(address)).value(), gpu);
+    return gpu;
   }
   static vfio::PciAddress at(const char* address) { return vfio::PciAddress::parse(address).value(); }
   void says(const char* attribute, const std::string& text) const {
@@ -112,22 +115,22 @@ class VendorFunctionRead : public testing::Test {
 
 TEST_F(VendorFunctionRead, ListsTypesByTheirNumbers) {
   says("creatable_vgpu_types", "1153 : NVIDIA L40S-12Q\n300 : NVIDIA L40S-8Q\n");
-  const VendorFunction function = read(kFirst);
-  EXPECT_FALSE(function.device);
-  ASSERT_EQ(function.parent.types.size(), 2U);
-  EXPECT_EQ(function.parent.types[0].id, "300");
-  EXPECT_EQ(function.parent.types[1].id, "1153");
-  EXPECT_EQ(function.parent.types[1].name, "NVIDIA L40S-12Q");
-  EXPECT_EQ(function.parent.types[1].short_name, "L40S-12Q");
-  EXPECT_EQ(function.parent.types[1].available, 1U);
+  const VgpuGpu gpu = read(kFirst);
+  EXPECT_THAT(gpu.devices, IsEmpty());
+  const std::vector<VgpuType>& types = gpu.parents.at(0).types;
+  ASSERT_EQ(types.size(), 2U);
+  EXPECT_EQ(types[0].id, "300");
+  EXPECT_EQ(types[1].id, "1153");
+  EXPECT_EQ(types[1].name, "NVIDIA L40S-12Q");
+  EXPECT_EQ(types[1].short_name, "L40S-12Q");
+  EXPECT_EQ(types[1].available, 1U);
 }
 
 TEST_F(VendorFunctionRead, IsAVgpuWhereATypeIsSet) {
   vendor.set(kFirst, "1153");
-  const VendorFunction function = read(kFirst);
-  EXPECT_THAT(function.parent.types, IsEmpty());
-  ASSERT_TRUE(function.device);
-  const VgpuDevice device = function.device.value_or(VgpuDevice{});
+  const VgpuGpu gpu = read(kFirst);
+  EXPECT_THAT(gpu.parents.at(0).types, IsEmpty());
+  const VgpuDevice& device = gpu.devices.at(0);
   EXPECT_EQ(device.id.text, kFirst);
   EXPECT_EQ(device.parent, at(kFirst));
   EXPECT_EQ(device.type_id, "1153");
@@ -143,43 +146,43 @@ TEST_F(VendorFunctionRead, IsAVgpuWhereATypeIsSet) {
 TEST_F(VendorFunctionRead, TellsWhoseNodeCannotBeRead) {
   vendor.set(kFirst, "1153");
   kernel.file("sys/class/vfio/100/dev", "odd\n");
-  const VendorFunction function = read(kFirst);
-  EXPECT_FALSE(function.device);
-  ASSERT_TRUE(function.parent.problem);
-  EXPECT_EQ(function.parent.problem->code, Errc::malformed_host);
+  const VgpuGpu gpu = read(kFirst);
+  EXPECT_THAT(gpu.devices, IsEmpty());
+  ASSERT_NE(gpu.problem(), nullptr);
+  EXPECT_EQ(gpu.problem()->code, Errc::malformed_host);
 }
 
 TEST_F(VendorFunctionRead, TellsOfAFunctionThatCannotBeRead) {
   vendor.set(kFirst, "1153");
   kernel.remove(std::filesystem::path("sys/devices/pci0000:00") / kFirst / "config");
-  EXPECT_TRUE(read(kFirst).parent.problem);
+  EXPECT_NE(read(kFirst).problem(), nullptr);
 }
 
 TEST_F(VendorFunctionRead, HasNoVgpuWhereNothingIsSet) {
   for (const char* nothing : {"0\n", "0", "", "\n", "00\n"}) {
     says("current_vgpu_type", nothing);
-    EXPECT_FALSE(read(kFirst).device) << nothing;
+    EXPECT_THAT(read(kFirst).devices, IsEmpty()) << nothing;
     VgpuDevice removed;
     removed.parent = at(kFirst);
     EXPECT_FALSE(vendor_vfio().exists(kernel, removed)) << nothing;
-    EXPECT_FALSE(read(kFirst).parent.problem);
+    EXPECT_EQ(read(kFirst).problem(), nullptr);
   }
 }
 
 TEST_F(VendorFunctionRead, TellsWhatIsNoNumber) {
   for (const char* odd : {"none\n", "-1\n", "0x481\n", "1153 1154\n", "4294967296\n"}) {
     says("current_vgpu_type", odd);
-    const VendorFunction function = read(kFirst);
-    EXPECT_FALSE(function.device);
-    ASSERT_TRUE(function.parent.problem) << odd;
-    EXPECT_EQ(function.parent.problem->code, Errc::malformed_host);
+    const VgpuGpu gpu = read(kFirst);
+    EXPECT_THAT(gpu.devices, IsEmpty());
+    ASSERT_NE(gpu.problem(), nullptr) << odd;
+    EXPECT_EQ(gpu.problem()->code, Errc::malformed_host);
   }
 }
 
 TEST_F(VendorFunctionRead, TellsThatTheTypesCannotBeRead) {
   kernel.remove(std::filesystem::path("sys/devices/pci0000:00") / kFirst / "nvidia/creatable_vgpu_types");
-  ASSERT_TRUE(read(kFirst).parent.problem);
-  EXPECT_FALSE(read(kSecond).parent.problem);
+  ASSERT_NE(read(kFirst).problem(), nullptr);
+  EXPECT_EQ(read(kSecond).problem(), nullptr);
 }
 
 TEST_F(VendorFunctionRead, IsKnownByItsAttribute) {

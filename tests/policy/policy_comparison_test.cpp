@@ -161,7 +161,8 @@ TEST(PolicyComparison, WantsADriverOnAGpuOfTheHost) {
   EXPECT_THAT(host.differences(policy(kAllOfTheHost)),
               ElementsAre("GPU 0 (0000:00:00.0): expected host, but no driver has taken it: neither the host "
                           "nor a VM can use it now; install or load its driver, which then takes it; `dmesg` "
-                          "says why a loaded one does not"));
+                          "says why a loaded one does not; a driver_override that names another driver is to "
+                          "be cleared first"));
   EXPECT_THAT(host.differences(policy("  - {devices: [7], mode: host}\n")), ElementsAre(""))
       << "no item is for it";
   host.vgpus.gpus[0].function.problem = Error{.code = {}, .message = "it reads all ones"};

@@ -127,7 +127,6 @@ class ApiServer final : public kube::ApiTransport {
   std::size_t open_streams() const { return streams_.size(); }
   /// With those that are asked for: one whose time is over is at once asked for anew.
   std::size_t watches() const;
-  std::size_t in_flight() const { return waiting_.size(); }
 
   /// In [0, 1), of the seed: for the clients of this server too.
   double draw();

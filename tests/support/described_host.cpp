@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <stdexcept>
@@ -170,11 +171,35 @@ void read_line(const std::string& line, Description& out) {
   }
 }
 
+/// The lines that a line with a range of addresses stands for.
+Words lines_of(const std::string& line) {
+  static const std::regex range(
+      R"(([0-9a-f]{4}:[0-9a-f]{2}:)([0-9a-f]{2})\.([0-7])\.\.([0-9a-f]{2})\.([0-7]))");
+  static const std::regex counter(R"(=(\d+)\.\.)");
+  std::smatch found;
+  if (!std::regex_search(line, found, range)) return {line};
+  const auto number = [&](std::size_t device) {
+    return 8 * std::stoul(found.str(device), nullptr, 16) + std::stoul(found.str(device + 1));
+  };
+  Words out;
+  for (unsigned long at = number(2); at <= number(4); ++at) {
+    std::string one = fmt::format("{}{}{:02x}.{}{}", found.prefix().str(), found.str(1), at / 8, at % 8,
+                                  found.suffix().str());
+    std::smatch first;
+    if (std::regex_search(one, first, counter))
+      one = fmt::format("{}={}{}", first.prefix().str(), std::stoul(first.str(1)) + at - number(2),
+                        first.suffix().str());
+    out.push_back(one);
+  }
+  return out;
+}
+
 Description read_description(const fs::path& path) {
   std::ifstream in(path);
   if (!in.is_open()) throw std::runtime_error("cannot read " + path.string());
   Description out;
-  for (std::string line; std::getline(in, line);) read_line(line, out);
+  for (std::string line; std::getline(in, line);)
+    for (const std::string& one : lines_of(line)) read_line(one, out);
   for (const Function& function : out.functions) {
     const std::string driver = function.get("drv");
     if (driver.empty()) continue;

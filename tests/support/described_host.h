@@ -29,6 +29,8 @@ namespace ferry::test {
 ///   file PATH TEXT                     with \n and \x00 for those characters
 ///   dir PATH
 ///   link PATH TARGET                   both within the tree
+/// For ADDRESS a line may have a range, "0000:42:00.2..06.1": it stands for a line for each function. A
+/// number before ".." counts up from the first one, "group=100..".
 class DescribedHost : public ScratchDirectory {
  public:
   /// `name` is the file's, without ".host". Throws where the description cannot be read.

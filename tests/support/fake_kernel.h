@@ -42,6 +42,26 @@ struct FakeFunction {
   std::vector<std::string> consumers = {};
 };
 
+/// The IDs and the class of a function.
+struct FakeKind {
+  const char* ids;
+  unsigned class_code;
+  const char* subsystem_ids = "10de:16f3";
+};
+
+/// Kinds that many tests have.
+namespace kinds {
+inline constexpr FakeKind kTeslaT4{"10de:1eb8", 0x030200};
+inline constexpr FakeKind kTeslaT4Board{"10de:1eb8", 0x030200, "10de:12a2"};
+inline constexpr FakeKind kL40s{"10de:26b9", 0x030200};
+inline constexpr FakeKind kH100{"10de:2330", 0x030200};
+inline constexpr FakeKind kNvSwitch{"10de:22a3", 0x068000};
+inline constexpr FakeKind kAudio{"10de:22ba", 0x040300};
+inline constexpr FakeKind kUsb{"10de:1ad8", 0x0c0330};
+inline constexpr FakeKind kDisk{"144d:a80a", 0x010802};
+inline constexpr FakeKind kNetworkCard{"15b3:1021", 0x020000};
+}  // namespace kinds
+
 struct FakeDriver {
   std::string name;
   std::string module = {};         ///< empty: the name with '-' as '_'
@@ -68,6 +88,15 @@ class FakeKernel : private ScratchDirectory, public HostFs, public HostWriter {
 
   // -- building a machine (not counted as changes) --
   void add_function(const FakeFunction& function);
+  void add_function(const FakeKind& kind, const std::string& address, std::optional<unsigned> group,
+                    const std::string& driver = {}, std::optional<unsigned> totalvfs = {}) {
+    FakeFunction function{.address = address, .ids = kind.ids, .subsystem_ids = kind.subsystem_ids};
+    function.class_code = kind.class_code;
+    function.group = group;
+    function.driver = driver;
+    function.totalvfs = totalvfs;
+    add_function(function);
+  }
   void remove_function(const std::string& address);  ///< hot-unplug
   /// An attribute says this, and the modalias, which says it too, is not there.
   void overwrite_id(const std::string& address, const std::string& attribute, const std::string& content);

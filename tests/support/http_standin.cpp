@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <fcntl.h>
 #include <sys/socket.h>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -24,10 +24,6 @@ std::string trimmed(const std::string& text) {
 }
 
 constexpr char kTlsHandshake = 0x16;
-
-std::string chunk_of(std::string_view bytes) {
-  return fmt::format("{:x}\r\n{}\r\n", bytes.size(), bytes);
-}
 
 // The head's lines; what is behind it stays in `text`.
 ReceivedRequest parse_head(const std::string& head) {
@@ -57,23 +53,6 @@ std::vector<ReceivedRequest> HttpStandin::seen() const {
   return seen_;
 }
 
-void HttpStandin::send_to_held(std::string_view path, std::string_view bytes) {
-  const std::lock_guard guard(mutex_);
-  for (const auto& [asked, connection] : held_)
-    if (asked.starts_with(path)) send_all(connection.get(), chunk_of(bytes));
-}
-
-std::size_t HttpStandin::held(std::string_view path) const {
-  const std::lock_guard guard(mutex_);
-  return static_cast<std::size_t>(
-      std::ranges::count_if(held_, [&](const auto& one) { return one.first.starts_with(path); }));
-}
-
-void HttpStandin::end_held() {
-  const std::lock_guard guard(mutex_);
-  held_.clear();
-}
-
 void HttpStandin::answer(int connection) {
   std::string text;
   std::array<char, 4096> buffer{};
@@ -99,19 +78,14 @@ void HttpStandin::answer(int connection) {
   const HttpAnswer answer = handler_(seen);
   std::string head = fmt::format("HTTP/1.1 {} As the test says\r\nConnection: close\r\n", answer.status);
   for (const std::string& header : answer.headers) head += header + "\r\n";
-  head += answer.chunked || answer.held ? "Transfer-Encoding: chunked\r\n\r\n"
-                                        : fmt::format("Content-Length: {}\r\n\r\n", answer.body.size());
-  if (answer.held) {
-    UniqueFd own(::fcntl(connection, F_DUPFD_CLOEXEC, 0));
-    send_all(own.get(), head + (answer.body.empty() ? "" : chunk_of(answer.body)));
-    const std::lock_guard guard(mutex_);
-    held_.emplace_back(seen.path, std::move(own));
-    return;
-  }
   const std::string body = answer.body.substr(0, answer.sent);
-  if (answer.chunked && !body.empty()) head += chunk_of(body);
-  if (answer.chunked && answer.sent >= answer.body.size()) head += "0\r\n\r\n";
-  if (!answer.chunked) head += body;
+  if (answer.chunked) {
+    head += "Transfer-Encoding: chunked\r\n\r\n";
+    if (!body.empty()) head += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+    if (answer.sent >= answer.body.size()) head += "0\r\n\r\n";
+  } else {
+    head += fmt::format("Content-Length: {}\r\n\r\n", answer.body.size()) + body;
+  }
   send_all(connection, head);
   // The client gives up first: it closes, and that can be read.
   if (answer.stalls) (void)server_.readable({connection});

@@ -9,11 +9,8 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
-#include "common/unique_fd.h"
 #include "tests/support/loopback.h"
 
 namespace ferry::test {
@@ -36,7 +33,6 @@ struct HttpAnswer {
   std::size_t sent = std::string::npos;  ///< bytes of the body that are sent before the connection is cut
   bool stalls = false;                   ///< instead of cutting it nothing more comes
   bool chunked = false;                  ///< the length is not said beforehand
-  bool held = false;                     ///< chunked, and left open for send_to_held()
 };
 
 class HttpStandin {
@@ -45,16 +41,7 @@ class HttpStandin {
 
   std::uint16_t port() const { return server_.port(); }
   std::string address() const { return "127.0.0.1:" + std::to_string(port()); }
-  /// Another origin for the same server.
-  std::string other_address() const { return "localhost:" + std::to_string(port()); }
   std::vector<ReceivedRequest> seen() const;
-
-  /// Sends a chunk to whoever asked for a path that begins so, and was given an answer that is held.
-  void send_to_held(std::string_view path, std::string_view bytes);
-  /// The connections of answers that are held, of such paths.
-  std::size_t held(std::string_view path) const;
-  /// Ends all answers that are held.
-  void end_held();
 
  private:
   void answer(int connection);
@@ -62,7 +49,6 @@ class HttpStandin {
   std::function<HttpAnswer(const ReceivedRequest&)> handler_;
   mutable std::mutex mutex_;
   std::vector<ReceivedRequest> seen_;
-  std::vector<std::pair<std::string, UniqueFd>> held_;  ///< by path
   LoopbackServer server_;
 };
 

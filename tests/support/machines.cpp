@@ -250,15 +250,10 @@ void build_mixed_vendors(Machine& machine) {
   kernel.add_driver({.name = "xe", .ids = {"8086:56c0"}});
   kernel.add_driver({.name = "nouveau", .ids = {"10de:2684", "10de:1db6"}});
   add_card(kernel, "0000:03:00", "10de:2684", "10de:22ba", 12, "nouveau", "snd_hda_intel");
-  kernel.add_function({.address = "0000:05:01.0",
-                       .ids = "10de:1db6",
-                       .class_code = 0x030200,
-                       .group = 14,
-                       .driver = "nouveau"});
+  kernel.add_function({"10de:1db6", 0x030200}, "0000:05:01.0", 14, "nouveau");
   kernel.add_function({.address = "0000:05:02.0", .ids = "1002:744c", .group = 14, .driver = "amdgpu"});
   add_bridge(kernel, "0000:04:00.0", 14);
-  kernel.add_function(
-      {.address = "0000:08:00.0", .ids = "8086:56c0", .class_code = 0x038000, .group = 20, .driver = "xe"});
+  kernel.add_function({"8086:56c0", 0x038000}, "0000:08:00.0", 20, "xe");
 }
 
 // 16 GPUs with 32 virtual functions each, on every one a vGPU that a VM may have.
@@ -306,8 +301,7 @@ void build_broken(Machine& machine) {
   add("0000:21:00.0", 21, "nvidia");
   kernel.file(device_path("0000:21:00.0") / "config", std::string(64, '\xff'));
   add("0000:22:00.0", 22, "vfio-pci");
-  kernel.add_function(
-      {.address = "0000:22:00.1", .ids = "144d:a80a", .class_code = 0x010802, .group = 22, .driver = "nvme"});
+  kernel.add_function(kinds::kDisk, "0000:22:00.1", 22, "nvme");
   add("0000:23:00.0", 23, "nvidia");
   put_link(kernel, "0000:23:00.0", {.speed = kGen3, .width = 4, .max_speed = kGen4, .max_width = 16});
   add("0000:24:00.0", 24, "");
@@ -326,11 +320,7 @@ void build_one_group(Machine& machine) {
   add_bridge(kernel, "0000:40:01.0", 7);
   for (const char* slot : {"0000:41:00", "0000:42:00", "0000:43:00", "0000:44:00"})
     add_card(kernel, slot, "10de:2204", "10de:1aef", 7, "nouveau", "snd_hda_intel");
-  kernel.add_function({.address = "0000:45:00.0",
-                       .ids = "15b3:1021",
-                       .class_code = 0x020000,
-                       .group = 7,
-                       .driver = "mlx5_core"});
+  kernel.add_function(kinds::kNetworkCard, "0000:45:00.0", 7, "mlx5_core");
 }
 
 // A node that obeys a policy: hostd says what has become of it, a VM keeps one GPU from its desired mode.
@@ -385,8 +375,7 @@ void build_workstation(Machine& machine) {
 
 void build_empty(Machine& machine) {
   add_drivers(machine.kernel);
-  machine.kernel.add_function(
-      {.address = "0000:00:1f.6", .ids = "8086:15bc", .class_code = 0x020000, .group = 3});
+  machine.kernel.add_function({"8086:15bc", 0x020000}, "0000:00:1f.6", 3);
 }
 
 constexpr std::array<ComposedMachine, 13> kMachines = {{

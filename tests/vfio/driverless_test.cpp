@@ -150,12 +150,7 @@ TEST_F(WithoutADriver, HasTheDriverInItsRecordThatCameBeforeADeath) {
 
 TEST_F(WithoutADriver, IsLeftSoAsAVirtualFunction) {
   kernel_.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
-  kernel_.add_function({.address = "0000:05:00.0",
-                        .ids = "10de:26b9",
-                        .class_code = 0x030200,
-                        .group = 31,
-                        .driver = "nvidia",
-                        .totalvfs = 4});
+  kernel_.add_function(test::kinds::kL40s, "0000:05:00.0", 31, "nvidia", 4);
   kernel_.enable_vfs("0000:05:00.0", 1);
   const std::string function = kernel_.vfs_of("0000:05:00.0").at(0);
   must(kernel_.write_attribute("sys/bus/pci/drivers/nvidia/unbind", function));

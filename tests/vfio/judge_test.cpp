@@ -534,11 +534,9 @@ class UnitFacts : public testing::Test {
     kernel_.add_driver({.name = "vfio-pci", .vfio = true});
     kernel_.add_function({.address = kGpu, .group = 41, .totalvfs = 4, .numvfs = 1});
     kernel_.add_function({.address = kAudio, .ids = "10de:22ba", .class_code = 0x040300, .group = 42});
-    kernel_.add_function(
-        {.address = "0000:65:00.2", .ids = "8086:15d9", .class_code = 0x0c0330, .group = 43});
+    kernel_.add_function({"8086:15d9", 0x0c0330}, "0000:65:00.2", 43);
     kernel_.add_function({.address = "0000:65:00.4", .group = 44, .physical_function = kGpu});
-    kernel_.add_function(
-        {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 45});
+    kernel_.add_function(test::kinds::kDisk, "0000:66:00.0", 45);
   }
   static std::string regions(unsigned group) {
     return fmt::format("sys/kernel/iommu_groups/{}/reserved_regions", group);

@@ -198,17 +198,9 @@ std::unique_ptr<FakeKernel> fake_machine(std::map<std::string, std::string>& nam
   kernel->add_driver({.name = "snd_hda_intel", .ids = {"class:0403"}});
   kernel->add_driver({.name = "vfio-pci", .vfio = true});
   kernel->add_function({.address = "0000:01:00.0", .group = 11, .driver = "bochs-drm"});
-  kernel->add_function({.address = "0000:01:00.1",
-                        .ids = "10de:22ba",
-                        .class_code = 0x040300,
-                        .group = 11,
-                        .driver = "snd_hda_intel"});
+  kernel->add_function(test::kinds::kAudio, "0000:01:00.1", 11, "snd_hda_intel");
   kernel->add_driver({.name = "nvidia", .ids = {"10de:1eb8"}, .unbind_lock = true});
-  kernel->add_function({.address = "0000:06:00.0",
-                        .ids = "10de:1eb8",
-                        .class_code = 0x030200,
-                        .group = 15,
-                        .driver = "nvidia"});
+  kernel->add_function(test::kinds::kTeslaT4, "0000:06:00.0", 15, "nvidia");
   kernel->add_driver({.name = "pcieport", .ids = {"class:0604"}});
   kernel->add_function({.address = "0000:00:02.0",
                         .ids = "1b36:000c",

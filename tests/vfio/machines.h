@@ -2,9 +2,11 @@
 // The machines on which several tests of this room bind GPUs.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <sys/utsname.h>
+#include <utility>
 #include <vector>
 
 #include "tests/support/fake_kernel.h"
@@ -47,16 +49,8 @@ inline void add_four_function_card(FakeKernel& kernel) {
                        .group = 41,
                        .driver = "nouveau",
                        .consumers = {"0000:65:00.1", "0000:65:00.2", "0000:65:00.3"}});
-  kernel.add_function({.address = "0000:65:00.1",
-                       .ids = "10de:22ba",
-                       .class_code = 0x040300,
-                       .group = 41,
-                       .driver = "snd_hda_intel"});
-  kernel.add_function({.address = "0000:65:00.2",
-                       .ids = "10de:1ad6",
-                       .class_code = 0x0c0330,
-                       .group = 41,
-                       .driver = "xhci_hcd"});
+  kernel.add_function(kinds::kAudio, "0000:65:00.1", 41, "snd_hda_intel");
+  kernel.add_function({"10de:1ad6", 0x0c0330}, "0000:65:00.2", 41, "xhci_hcd");
   kernel.add_function({.address = "0000:65:00.3", .ids = "10de:1ad7", .class_code = 0x0c8000, .group = 41});
 }
 
@@ -85,6 +79,19 @@ class TableProbe final : public vfio::UseProbe {
     }
     return report;
   }
+};
+
+/// Answers as a test's function does, which gets the number of the look, counted from 1.
+class ProbeOf final : public vfio::UseProbe {
+ public:
+  explicit ProbeOf(std::function<vfio::UseReport(int look)> answer) : answer_(std::move(answer)) {}
+  Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> /*questions*/) override {
+    return answer_(++looks_);
+  }
+
+ private:
+  std::function<vfio::UseReport(int look)> answer_;
+  int looks_ = 0;
 };
 
 }  // namespace ferry::test

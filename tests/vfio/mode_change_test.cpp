@@ -4,6 +4,7 @@
 #include <functional>
 #include <ostream>
 #include <string>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -15,6 +16,7 @@ namespace ferry::vfio {
 namespace {
 
 using test::BarModel;
+using test::FspModel;
 using test::ModelBoard;
 using Kind = BarModel::Kind;
 using testing::ElementsAre;
@@ -37,16 +39,48 @@ std::string described(const ModeOutcome& outcome) {
   return out;
 }
 
-void start_in(ModelBoard::Device& device, const std::map<unsigned, std::uint32_t>& knobs) {
+using Knobs = std::map<unsigned, std::uint32_t>;
+const Knobs kOn = {{kConfidential, 1}, {kFilter, 2}};
+const Knobs kDevtoolsOn = {{kConfidential, 1}, {kDevtools, 1}};
+const Knobs kPpcieOn = {{kPpcie, 1}, {kFilter, 2}};
+const Knobs kInvalid = {{kDevtools, 1}};
+
+void start_in(ModelBoard::Device& device, const Knobs& knobs) {
   for (const auto& [knob, value] : knobs) device.model->set_knob(knob, value);
   device.model->reset();
+}
+
+BarModel& first(ModelBoard& board) {
+  return *board.at(0).model;
+}
+
+/// Makes a board ready for a change.
+using SetUp = std::function<void(ModelBoard&)>;
+
+SetUp starts_in(const Knobs& knobs) {
+  return [knobs](ModelBoard& board) { start_in(board.at(0), knobs); };
+}
+void leaves_message(ModelBoard& board) {
+  first(board).fsp.leave_message({1, 2, 3, 4, 5, 6});
+}
+void second_refuses(ModelBoard& board) {
+  board.at(1).model->fsp.refuses = {{kConfidential, 0x9}};
+}
+/// A value in the model of the first device, or in its security processor's.
+template <typename Value>
+SetUp model(Value BarModel::*member, std::type_identity_t<Value> value) {
+  return [=](ModelBoard& board) { first(board).*member = value; };
+}
+template <typename Value>
+SetUp fsp(Value FspModel::*member, std::type_identity_t<Value> value) {
+  return [=](ModelBoard& board) { first(board).fsp.*member = value; };
 }
 
 struct Case {
   std::string name;
   std::vector<Kind> devices;
   WantedMode mode = WantedMode::on;
-  std::function<void(ModelBoard&)> set_up;
+  SetUp set_up;
   std::string outcome;
   bool keeps_record = false;  ///< a device is not as before, so the next start tries again
 };
@@ -61,14 +95,21 @@ struct NameOf {
   }
 };
 
-BarModel& first(ModelBoard& board) {
-  return *board.at(0).model;
+/// The outcome for one device that is not changed, and of which the mode is known or not.
+std::string kept(const std::string& why, bool is_known = true) {
+  return fmt::format("{} kept: {} | 0000:01:00.0: {}", is_known ? "off->off" : "->", why, why);
 }
+/// The same if the device is the second one, and the first one had this mode.
+std::string kept_for_second(const std::string& why, const std::string& mode = "off") {
+  return fmt::format("{}->off kept; off->off kept: {} | 0000:02:00.0: {}", mode, why, why);
+}
+
 const std::string kQueueSilent =
     "its security processor took more than 5 s to answer (register 0x8f2c90 reads 0x800)";
-
 const std::string kDead =
     "register 0x0 reads 0xffffffff: the function sleeps (D3), is dead, or its firewall is up";
+const std::string kRecovery = "its firmware is in recovery mode";
+const std::string kRefused = "write 1 to knob 8: its security processor refused with status 0x9";
 
 class ModeChangeTable : public testing::TestWithParam<Case> {};
 
@@ -92,61 +133,17 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"workstation_on", {Kind::gb202}, WantedMode::on, {}, "off->on changed"},
         Case{"switch_ppcie", {Kind::ls10}, WantedMode::ppcie, {}, "off->ppcie changed"},
         Case{"nothing_to_do", {Kind::gh100}, WantedMode::off, {}, "off->off unchanged"},
-        Case{"on_to_off",
-             {Kind::gh100},
-             WantedMode::off,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kConfidential, 1}, {kFilter, 2}});
-             },
-             "on->off changed"},
-        Case{"ppcie_to_off",
-             {Kind::gh100},
-             WantedMode::off,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kPpcie, 1}, {kFilter, 2}});
-             },
-             "ppcie->off changed"},
-        Case{"ppcie_to_on",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kPpcie, 1}, {kFilter, 2}});
-             },
-             "ppcie->on changed"},
-        Case{"on_to_ppcie",
-             {Kind::gh100},
-             WantedMode::ppcie,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kConfidential, 1}, {kFilter, 2}});
-             },
-             "on->ppcie changed"},
-        Case{"devtools_to_on",
-             {Kind::gb100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kConfidential, 1}, {kDevtools, 1}});
-             },
-             "devtools->on changed"},
-        Case{"invalid_is_repaired_to_off",
-             {Kind::gh100},
-             WantedMode::off,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kDevtools, 1}});
-             },
-             "invalid->off changed"},
-        Case{"invalid_is_repaired_to_on",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kDevtools, 1}});
-             },
-             "invalid->on changed"},
-        Case{"invalid_is_repaired_to_devtools",
+        Case{"on_to_off", {Kind::gh100}, WantedMode::off, starts_in(kOn), "on->off changed"},
+        Case{"ppcie_to_off", {Kind::gh100}, WantedMode::off, starts_in(kPpcieOn), "ppcie->off changed"},
+        Case{"ppcie_to_on", {Kind::gh100}, WantedMode::on, starts_in(kPpcieOn), "ppcie->on changed"},
+        Case{"on_to_ppcie", {Kind::gh100}, WantedMode::ppcie, starts_in(kOn), "on->ppcie changed"},
+        Case{"devtools_to_on", {Kind::gb100}, WantedMode::on, starts_in(kDevtoolsOn), "devtools->on changed"},
+        Case{"invalid_to_off", {Kind::gh100}, WantedMode::off, starts_in(kInvalid), "invalid->off changed"},
+        Case{"invalid_to_on", {Kind::gh100}, WantedMode::on, starts_in(kInvalid), "invalid->on changed"},
+        Case{"invalid_to_devtools",
              {Kind::gb100},
              WantedMode::devtools,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kDevtools, 1}});
-             },
+             starts_in(kInvalid),
              "invalid->devtools changed"},
         Case{"another_tool_has_staged_it",
              {Kind::gh100},
@@ -161,41 +158,26 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"firmware_without_ppcie",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.unknown = {kPpcie}; },
+             fsp(&FspModel::unknown, {kPpcie}),
              "off->on changed"},
         Case{"garbage_above_a_value",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.garbage = 0xdead; },
+             fsp(&FspModel::garbage, 0xdead),
              "off->on changed"},
-        Case{"stale_message_in_the_queue",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               first(board).fsp.leave_message({1, 2, 3, 4, 5, 6});
-             },
-             "off->on changed"},
+        Case{"stale_message_in_the_queue", {Kind::gh100}, WantedMode::on, leaves_message, "off->on changed"},
         Case{"stale_request_in_the_queue",
              {Kind::gh100},
              WantedMode::on,
              [](ModelBoard& board) { first(board).fsp.leave_request(4); },
              "off->on changed"},
-        Case{"late_answer_before_a_request",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.repeats = 1; },
-             "off->on changed"},
-        Case{"stale_message_in_the_mailbox",
-             {Kind::gb100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               first(board).fsp.leave_message({1, 2, 3, 4, 5, 6});
-             },
-             "off->on changed"},
+        Case{"late_answer", {Kind::gh100}, WantedMode::on, fsp(&FspModel::repeats, 1), "off->on changed"},
+        Case{
+            "stale_message_in_the_mailbox", {Kind::gb100}, WantedMode::on, leaves_message, "off->on changed"},
         Case{"slow_boot",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).polls_until_boot = 400; },
+             model(&BarModel::polls_until_boot, 400),
              "off->on changed"},
         Case{"slow_boot_with_bad_reads",
              {Kind::gb202},
@@ -208,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"second_reset_takes",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).resets_without_effect = 1; },
+             model(&BarModel::resets_without_effect, 1),
              "off->on changed"},
         Case{"one_of_two_needs_nothing",
              {Kind::gb100, Kind::gb100},
@@ -222,41 +204,28 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(
     NothingIsWritten, ModeChangeTable,
     testing::Values(
-        Case{"switch_has_no_on",
-             {Kind::ls10},
-             WantedMode::on,
-             {},
-             "off->off kept: its chip ls10 has no mode 'on' | 0000:01:00.0: its chip ls10 has no mode 'on'"},
+        Case{"switch_has_no_on", {Kind::ls10}, WantedMode::on, {}, kept("its chip ls10 has no mode 'on'")},
         Case{"blackwell_has_no_ppcie",
              {Kind::gb100},
              WantedMode::ppcie,
              {},
-             "off->off kept: its chip gb100 has no mode 'ppcie' | 0000:01:00.0: its chip gb100 has no mode "
-             "'ppcie'"},
+             kept("its chip gb100 has no mode 'ppcie'")},
         Case{"old_switch",
              {Kind::lr10},
              WantedMode::ppcie,
              {},
-             "-> kept: this chip has no confidential mode, and no registers that are known | 0000:01:00.0: "
-             "this chip has no confidential mode, and no registers that are known"},
+             kept("this chip has no confidential mode, and no registers that are known", false)},
         Case{"firmware_without_the_mode",
              {Kind::gh100},
              WantedMode::ppcie,
-             [](ModelBoard& board) { first(board).fsp.unknown = {kPpcie}; },
-             "off->off kept: its firmware has no mode 'ppcie' (it does not know knob 45) | 0000:01:00.0: its "
-             "firmware has no mode 'ppcie' (it does not know knob 45)"},
-        Case{"dead",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { first(board).dead = true; },
-             "-> kept: register 0x0 reads 0xffffffff: the function sleeps (D3), is dead, or its firewall is "
-             "up | 0000:01:00.0: register 0x0 reads "
-             "0xffffffff: the function sleeps (D3), is dead, or its firewall is up"},
+             fsp(&FspModel::unknown, {kPpcie}),
+             kept("its firmware has no mode 'ppcie' (it does not know knob 45)")},
+        Case{"dead", {Kind::gh100}, WantedMode::on, model(&BarModel::dead, true), kept(kDead, false)},
         Case{"recovery",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).recovery = true; },
-             "-> kept: its firmware is in recovery mode | 0000:01:00.0: its firmware is in recovery mode"},
+             model(&BarModel::recovery, true),
+             kept(kRecovery, false)},
         Case{"never_boots",
              {Kind::gb100},
              WantedMode::on,
@@ -264,21 +233,17 @@ INSTANTIATE_TEST_SUITE_P(
                first(board).polls_until_boot = 1'000'000;
                first(board).reset();
              },
-             "-> kept: it has not booted | 0000:01:00.0: it has not booted"},
+             kept("it has not booted", false)},
         Case{"processor_is_gone",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.gone = true; },
-             "off->off kept: its security processor does not answer: register 0x8f2c10 reads 0xbadf1301 | "
-             "0000:01:00.0: its security processor does not answer: register 0x8f2c10 reads 0xbadf1301"},
+             fsp(&FspModel::gone, true),
+             kept("its security processor does not answer: register 0x8f2c10 reads 0xbadf1301")},
         Case{"knob_cannot_be_read",
              {Kind::gh100},
              WantedMode::on,
-             [](ModelBoard& board) {
-               first(board).fsp.unreadable = {{kConfidential, 0x5}};
-             },
-             "off->off kept: read knob 8: its security processor refused with status 0x5 | 0000:01:00.0: "
-             "read knob 8: its security processor refused with status 0x5"},
+             fsp(&FspModel::unreadable, {{kConfidential, 0x5}}),
+             kept("read knob 8: its security processor refused with status 0x5")},
         Case{"record_cannot_be_stored",
              {Kind::gh100, Kind::gh100},
              WantedMode::on,
@@ -287,20 +252,18 @@ INSTANTIATE_TEST_SUITE_P(
                    Error{.code = make_error_code(Errc::failed), .message = "the disk is full"};
              },
              "off->off kept; off->off kept | the disk is full"},
-        Case{
-            "second_device_cannot",
-            {Kind::gh100, Kind::gb100},
-            WantedMode::ppcie,
-            {},
-            "off->off kept; off->off kept: its chip gb100 has no mode 'ppcie' | 0000:02:00.0: its chip gb100 "
-            "has no mode 'ppcie'"}),
+        Case{"second_device_cannot",
+             {Kind::gh100, Kind::gb100},
+             WantedMode::ppcie,
+             {},
+             kept_for_second("its chip gb100 has no mode 'ppcie'")}),
     NameOf());
 
 // Faults of the way to the processor: nothing is written, since knobs are read before.
 struct WayCase {
   std::string name;
   Kind kind;
-  std::function<void(test::FspModel&)> fault;
+  SetUp fault;
   std::string problem;
 };
 void PrintTo(const WayCase& row, std::ostream* out) {
@@ -312,157 +275,127 @@ TEST_P(FspFaults, EndTheChangeBeforeItsFirstWrite) {
   const WayCase& row = GetParam();
   ModelBoard board;
   auto& device = board.add(row.kind);
-  row.fault(device.model->fsp);
+  row.fault(board);
   const ModeOutcome outcome = change_modes(board, board.addresses(), WantedMode::on);
-  EXPECT_EQ(outcome.problem, "0000:01:00.0: " + row.problem);
+  EXPECT_EQ(outcome.problem, "0000:01:00.0: read knob " + row.problem);
   EXPECT_THAT(device.model->fsp.stored, IsEmpty());
   EXPECT_EQ(board.resets(), 0U);
   EXPECT_THAT(board.recorded, IsEmpty());
 }
 
+const std::string kSlow = ": its security processor took more than ";
 const std::string kWrong = ": its security processor gave a wrong answer: ";
 INSTANTIATE_TEST_SUITE_P(
     All, FspFaults,
     testing::Values(
-        WayCase{
-            "queue_is_never_taken", Kind::gh100, [](test::FspModel& fsp) { fsp.deaf = true; },
-            "read knob 2: its security processor took more than 5 s to answer (register 0x8f2c90 reads 0x0)"},
-        WayCase{"queue_is_silent", Kind::gh100, [](test::FspModel& fsp) { fsp.silent = true; },
-                "read knob 2: its security processor took more than 5 s to answer (register 0x8f2c90 reads "
-                "0x0)"},
-        WayCase{"queue_keeps_the_message_before", Kind::gh100,
-                [](test::FspModel& fsp) { fsp.keeps_messages = true; },
-                "read knob 4: its security processor took more than 1 s to take the message before "
-                "(register 0x8f2c10 reads 0x800)"},
-        WayCase{"queue_answer_is_short", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_words = 4; },
-                "read knob 2" + kWrong + "4 words"},
-        WayCase{"queue_answer_has_no_value", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_words = 5; },
-                "read knob 2: the answer has no value"},
-        WayCase{"queue_answer_is_too_long", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_bytes = 4096; },
-                "read knob 2: its queue holds no message: head 0x800, tail 0x17fc"},
-        WayCase{"queue_answer_is_odd", Kind::gh100, [](test::FspModel& fsp) { fsp.answer_bytes = 22; },
-                "read knob 2: its queue holds no message: head 0x800, tail 0x812"},
-        WayCase{"answer_of_another_type", Kind::gh100,
-                [](test::FspModel& fsp) {
-                  fsp.answer = {{1, 0x1410de7e}};
-                },
-                "read knob 2" + kWrong + "its header is 0xc0000000 0x1410de7e"},
-        WayCase{"answer_in_several_packets", Kind::gh100,
-                [](test::FspModel& fsp) {
-                  fsp.answer = {{0, 0x80000000}};
-                },
-                "read knob 2" + kWrong + "its header is 0x80000000 0x1510de7e"},
-        WayCase{"answer_to_another_request", Kind::gh100,
-                [](test::FspModel& fsp) {
-                  fsp.answer = {{3, 0x14}};
-                },
-                "read knob 2" + kWrong + "it answers a request of type 0x14"},
-        WayCase{"unknown_status", Kind::gh100,
-                [](test::FspModel& fsp) {
-                  fsp.answer = {{4, 0x77}};
-                },
-                "read knob 2: its security processor refused with status 0x77"},
-        WayCase{"mailbox_is_deaf", Kind::gb100, [](test::FspModel& fsp) { fsp.deaf = true; },
-                "read knob 2: its security processor took more than 5 s to take a message (register 0x8f1f84 "
-                "reads 0x4000000)"},
-        WayCase{
-            "mailbox_gives_no_credit", Kind::gb100, [](test::FspModel& fsp) { fsp.no_credit = true; },
-            "read knob 2: its security processor took more than 1 s to take a part of a message (register "
-            "0x8f1f84 reads 0x1000000)"},
-        WayCase{"mailbox_has_an_error", Kind::gb100, [](test::FspModel& fsp) { fsp.mailbox_error = true; },
-                "read knob 2: its mailbox shows an error: 0x8f1f84 reads 0x7000000"},
-        WayCase{"mailbox_is_silent", Kind::gb202, [](test::FspModel& fsp) { fsp.silent = true; },
-                "read knob 2: its security processor took more than 5 s to answer (register 0x8f1f04 reads "
-                "0x0)"},
-        WayCase{"mailbox_answer_is_odd", Kind::gb100, [](test::FspModel& fsp) { fsp.answer_bytes = 21; },
-                "read knob 2: its mailbox offers 21 bytes"},
-        WayCase{"mailbox_answer_is_too_long", Kind::gb100,
-                [](test::FspModel& fsp) { fsp.answer_bytes = 8192; },
-                "read knob 2: its mailbox offers 8192 bytes"},
-        WayCase{"mailbox_answer_is_short", Kind::gb100, [](test::FspModel& fsp) { fsp.answer_words = 2; },
-                "read knob 2" + kWrong + "2 words"}),
+        WayCase{"queue_is_never_taken", Kind::gh100, fsp(&FspModel::deaf, true),
+                "2" + kSlow + "5 s to answer (register 0x8f2c90 reads 0x0)"},
+        WayCase{"queue_is_silent", Kind::gh100, fsp(&FspModel::silent, true),
+                "2" + kSlow + "5 s to answer (register 0x8f2c90 reads 0x0)"},
+        WayCase{"queue_keeps_the_message_before", Kind::gh100, fsp(&FspModel::keeps_messages, true),
+                "4" + kSlow + "1 s to take the message before (register 0x8f2c10 reads 0x800)"},
+        WayCase{"queue_answer_is_short", Kind::gh100, fsp(&FspModel::answer_words, 4),
+                "2" + kWrong + "4 words"},
+        WayCase{"queue_answer_has_no_value", Kind::gh100, fsp(&FspModel::answer_words, 5),
+                "2: the answer has no value"},
+        WayCase{"queue_answer_is_too_long", Kind::gh100, fsp(&FspModel::answer_bytes, 4096),
+                "2: its queue holds no message: head 0x800, tail 0x17fc"},
+        WayCase{"queue_answer_is_odd", Kind::gh100, fsp(&FspModel::answer_bytes, 22),
+                "2: its queue holds no message: head 0x800, tail 0x812"},
+        WayCase{"answer_of_another_type", Kind::gh100, fsp(&FspModel::answer, {{1, 0x1410de7e}}),
+                "2" + kWrong + "its header is 0xc0000000 0x1410de7e"},
+        WayCase{"answer_in_several_packets", Kind::gh100, fsp(&FspModel::answer, {{0, 0x80000000}}),
+                "2" + kWrong + "its header is 0x80000000 0x1510de7e"},
+        WayCase{"answer_to_another_request", Kind::gh100, fsp(&FspModel::answer, {{3, 0x14}}),
+                "2" + kWrong + "it answers a request of type 0x14"},
+        WayCase{"unknown_status", Kind::gh100, fsp(&FspModel::answer, {{4, 0x77}}),
+                "2: its security processor refused with status 0x77"},
+        WayCase{"mailbox_is_deaf", Kind::gb100, fsp(&FspModel::deaf, true),
+                "2" + kSlow + "5 s to take a message (register 0x8f1f84 reads 0x4000000)"},
+        WayCase{"mailbox_gives_no_credit", Kind::gb100, fsp(&FspModel::no_credit, true),
+                "2" + kSlow + "1 s to take a part of a message (register 0x8f1f84 reads 0x1000000)"},
+        WayCase{"mailbox_has_an_error", Kind::gb100, fsp(&FspModel::mailbox_error, true),
+                "2: its mailbox shows an error: 0x8f1f84 reads 0x7000000"},
+        WayCase{"mailbox_is_silent", Kind::gb202, fsp(&FspModel::silent, true),
+                "2" + kSlow + "5 s to answer (register 0x8f1f04 reads 0x0)"},
+        WayCase{"mailbox_answer_is_odd", Kind::gb100, fsp(&FspModel::answer_bytes, 21),
+                "2: its mailbox offers 21 bytes"},
+        WayCase{"mailbox_answer_is_too_long", Kind::gb100, fsp(&FspModel::answer_bytes, 8192),
+                "2: its mailbox offers 8192 bytes"},
+        WayCase{"mailbox_answer_is_short", Kind::gb100, fsp(&FspModel::answer_words, 2),
+                "2" + kWrong + "2 words"}),
     NameOf());
 
 // Faults after the first write: all devices go back, and a device that does not is named.
 INSTANTIATE_TEST_SUITE_P(
     IsUndone, ModeChangeTable,
-    testing::Values(
-        Case{"host_may_not_set_it",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               first(board).fsp.refuses = {{kConfidential, 0x9}};
-             },
-             "off->off kept: write 1 to knob 8: its security processor refused with status 0x9 | "
-             "0000:01:00.0: write 1 to knob 8: its security processor refused with status 0x9"},
-        Case{"write_is_forgotten",
-             {Kind::gb100},
-             WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.forgets = {kConfidential}; },
-             "off->off kept: write 1 to knob 8: it still reads 0 | 0000:01:00.0: write 1 to knob 8: it still "
-             "reads 0"},
-        Case{"second_device_refuses",
-             {Kind::gh100, Kind::gh100, Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               board.at(1).model->fsp.refuses = {{kConfidential, 0x9}};
-             },
-             "off->off kept; off->off kept: write 1 to knob 8: its security processor refused with status "
-             "0x9; off->off kept | 0000:02:00.0: write 1 to knob 8: its security processor refused with "
-             "status 0x9"},
-        Case{"processor_falls_silent_for_good",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { first(board).fsp.writes_until_silent = 1; },
-             "off->off unknown: write 1 to knob 8: " + kQueueSilent +
-                 "; it could not be brought back: read knob 2: " + kQueueSilent +
-                 " | 0000:01:00.0: write 1 to knob 8: " + kQueueSilent,
-             true},
-        Case{"reset_is_not_possible",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               board.at(0).reset_fails = Error{.code = make_error_code(Errc::failed), .message = "ENOTTY"};
-             },
-             "off->off kept: ENOTTY | 0000:01:00.0: ENOTTY"},
-        Case{"resets_do_not_take",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { first(board).resets_without_effect = 2; },
-             "off->off kept: after two resets its register shows the mode 'off' in place of 'on' | "
-             "0000:01:00.0: after two resets its register shows the mode 'off' in place of 'on'"},
-        Case{"dead_after_its_reset",
-             {Kind::gh100, Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { board.at(1).reset_kills_it = true; },
-             "off->off kept; off-> unknown: " + kDead + "; it could not be brought back: " + kDead +
-                 " | 0000:02:00.0: " + kDead,
-             true},
-        Case{"recovery_after_its_reset",
-             {Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) { board.at(0).reset_into_recovery = true; },
-             "off-> unknown: its firmware is in recovery mode; it could not be brought back: its firmware is "
-             "in recovery mode | 0000:01:00.0: its firmware is in recovery mode",
-             true},
-        Case{"invalid_is_turned_off",
-             {Kind::gh100, Kind::gh100},
-             WantedMode::on,
-             [](ModelBoard& board) {
-               start_in(board.at(0), {{kDevtools, 1}});
-               board.at(1).model->fsp.refuses = {{kConfidential, 0x9}};
-             },
-             "invalid->off kept; off->off kept: write 1 to knob 8: its security processor refused with "
-             "status 0x9 | 0000:02:00.0: write 1 to knob 8: its security processor refused with status 0x9"},
-        Case{"staged_by_another_tool",
-             {Kind::gh100, Kind::gh100},
-             WantedMode::devtools,
-             [](ModelBoard& board) {
-               board.at(0).model->set_knob(kConfidential, 1);
-               board.at(1).model->fsp.refuses = {{kConfidential, 0x9}};
-             },
-             "off->off kept; off->off kept: write 1 to knob 8: its security processor refused with status "
-             "0x9 | 0000:02:00.0: write 1 to knob 8: its security processor refused with status 0x9"}),
+    testing::Values(Case{"host_may_not_set_it",
+                         {Kind::gh100},
+                         WantedMode::on,
+                         fsp(&FspModel::refuses, {{kConfidential, 0x9}}),
+                         kept(kRefused)},
+                    Case{"write_is_forgotten",
+                         {Kind::gb100},
+                         WantedMode::on,
+                         fsp(&FspModel::forgets, {kConfidential}),
+                         kept("write 1 to knob 8: it still reads 0")},
+                    Case{"second_device_refuses",
+                         {Kind::gh100, Kind::gh100, Kind::gh100},
+                         WantedMode::on,
+                         second_refuses,
+                         "off->off kept; off->off kept: " + kRefused +
+                             "; off->off kept | 0000:02:00.0: " + kRefused},
+                    Case{"processor_falls_silent_for_good",
+                         {Kind::gh100},
+                         WantedMode::on,
+                         fsp(&FspModel::writes_until_silent, 1),
+                         "off->off unknown: write 1 to knob 8: " + kQueueSilent +
+                             "; it could not be brought back: read knob 2: " + kQueueSilent +
+                             " | 0000:01:00.0: write 1 to knob 8: " + kQueueSilent,
+                         true},
+                    Case{"reset_is_not_possible",
+                         {Kind::gh100},
+                         WantedMode::on,
+                         [](ModelBoard& board) {
+                           board.at(0).reset_fails =
+                               Error{.code = make_error_code(Errc::failed), .message = "ENOTTY"};
+                         },
+                         kept("ENOTTY")},
+                    Case{"resets_do_not_take",
+                         {Kind::gh100},
+                         WantedMode::on,
+                         model(&BarModel::resets_without_effect, 2),
+                         kept("after two resets its register shows the mode 'off' in place of 'on'")},
+                    Case{"dead_after_its_reset",
+                         {Kind::gh100, Kind::gh100},
+                         WantedMode::on,
+                         [](ModelBoard& board) { board.at(1).reset_kills_it = true; },
+                         "off->off kept; off-> unknown: " + kDead +
+                             "; it could not be brought back: " + kDead + " | 0000:02:00.0: " + kDead,
+                         true},
+                    Case{"recovery_after_its_reset",
+                         {Kind::gh100},
+                         WantedMode::on,
+                         [](ModelBoard& board) { board.at(0).reset_into_recovery = true; },
+                         "off-> unknown: " + kRecovery + "; it could not be brought back: " + kRecovery +
+                             " | 0000:01:00.0: " + kRecovery,
+                         true},
+                    Case{"invalid_is_turned_off",
+                         {Kind::gh100, Kind::gh100},
+                         WantedMode::on,
+                         [](ModelBoard& board) {
+                           start_in(board.at(0), kInvalid);
+                           second_refuses(board);
+                         },
+                         kept_for_second(kRefused, "invalid")},
+                    Case{"staged_by_another_tool",
+                         {Kind::gh100, Kind::gh100},
+                         WantedMode::devtools,
+                         [](ModelBoard& board) {
+                           first(board).set_knob(kConfidential, 1);
+                           second_refuses(board);
+                         },
+                         kept_for_second(kRefused)}),
     NameOf());
 
 TEST(ModeChangeTest, ABoardWhoseFifthDeviceFailsIsAsBefore) {
@@ -547,7 +480,7 @@ TEST(ModeChangeTest, AKillInAResetOfTheBusLeavesNoOtherMethod) {
   EXPECT_EQ(left, 4U) << "before and after the reset of each device";
 }
 
-using Write = test::FspModel::Write;
+using Write = FspModel::Write;
 
 TEST(ModeChangeTest, DevtoolsIsNeverSetAlone) {
   ModelBoard board;
@@ -604,7 +537,7 @@ TEST(ModeChangeTest, OnlyDevicesThatAreNotBackStayRecorded) {
 struct Board {
   std::string name;
   std::vector<Kind> kinds;
-  std::map<WantedMode, std::map<unsigned, std::uint32_t>> modes;
+  std::map<WantedMode, Knobs> modes;
 };
 void PrintTo(const Board& board, std::ostream* out) {
   *out << board.name;
@@ -668,24 +601,22 @@ TEST_P(KilledModeChange, IsUndone) {
   EXPECT_GT(kills, 10U);
 }
 
-const std::map<unsigned, std::uint32_t> kOffKnobs = {};
-INSTANTIATE_TEST_SUITE_P(
-    All, KilledModeChange,
-    testing::Values(Board{"two_hoppers",
-                          {Kind::gh100, Kind::gh100},
-                          {{WantedMode::off, kOffKnobs},
-                           {WantedMode::on, {{kConfidential, 1}, {kFilter, 2}}},
-                           {WantedMode::devtools, {{kConfidential, 1}, {kDevtools, 1}}},
-                           {WantedMode::ppcie, {{kPpcie, 1}, {kFilter, 2}}}}},
-                    Board{"two_blackwells",
-                          {Kind::gb100, Kind::gb202},
-                          {{WantedMode::off, kOffKnobs},
-                           {WantedMode::on, {{kConfidential, 1}}},
-                           {WantedMode::devtools, {{kConfidential, 1}, {kDevtools, 1}}}}},
-                    Board{"hopper_with_a_switch",
-                          {Kind::gh100, Kind::ls10},
-                          {{WantedMode::off, kOffKnobs}, {WantedMode::ppcie, {{kPpcie, 1}}}}}),
-    NameOf());
+INSTANTIATE_TEST_SUITE_P(All, KilledModeChange,
+                         testing::Values(Board{"two_hoppers",
+                                               {Kind::gh100, Kind::gh100},
+                                               {{WantedMode::off, {}},
+                                                {WantedMode::on, kOn},
+                                                {WantedMode::devtools, kDevtoolsOn},
+                                                {WantedMode::ppcie, kPpcieOn}}},
+                                         Board{"two_blackwells",
+                                               {Kind::gb100, Kind::gb202},
+                                               {{WantedMode::off, {}},
+                                                {WantedMode::on, {{kConfidential, 1}}},
+                                                {WantedMode::devtools, kDevtoolsOn}}},
+                                         Board{"hopper_with_a_switch",
+                                               {Kind::gh100, Kind::ls10},
+                                               {{WantedMode::off, {}}, {WantedMode::ppcie, {{kPpcie, 1}}}}}),
+                         NameOf());
 
 }  // namespace
 }  // namespace ferry::vfio

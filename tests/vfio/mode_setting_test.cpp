@@ -173,17 +173,85 @@ TEST(ModeSetting, AnUnreadableRecordIsKept) {
   EXPECT_TRUE(has_interrupted_mode_change(host.fs()));
 }
 
-TEST(ModeSetting, ADeviceThatIsGoneOrAnotherOneStaysRecorded) {
+TEST(ModeSetting, ADeviceThatIsGoneStaysRecorded) {
   Host host;
-  for (const auto& [gpu, ids, problem] : {std::tuple("0000:99:00.0", "10de:2330", "there is no PCI function"),
-                                          std::tuple(kGpu, "10de:2901", "is another device by now")}) {
-    host.tree().file(kModeRecordFile, record_of(gpu, ids));
-    const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
-    ASSERT_THAT(undone.devices, SizeIs(1));
-    EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
-    EXPECT_THAT(undone.devices[0].problem, HasSubstr(problem));
-    EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(gpu)));
-  }
+  host.tree().file(kModeRecordFile, record_of("0000:99:00.0"));
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  ASSERT_THAT(undone.devices, SizeIs(1));
+  EXPECT_EQ(undone.devices[0].result, ModeResult::unknown);
+  EXPECT_THAT(undone.devices[0].problem, HasSubstr("there is no PCI function"));
+  EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address("0000:99:00.0")));
+}
+
+TEST(ModeSetting, AnEmptyRecordIsNoInterruptedChange) {
+  Host host;
+  host.tree().file(kModeRecordFile, R"({"version": 1, "devices": []})");
+  EXPECT_FALSE(has_interrupted_mode_change(host.fs()));
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  EXPECT_EQ(undone.problem, "");
+  EXPECT_THAT(undone.devices, IsEmpty());
+}
+
+struct Replaced {
+  std::string name;
+  std::vector<std::string> before;  ///< entries beside the replaced one
+  std::vector<std::string> after;   ///< entries that stay
+  void (*set_up)(Host& host) = nullptr;
+};
+void PrintTo(const Replaced& row, std::ostream* out) {
+  *out << row.name;
+}
+class ModeSettingDrops : public testing::TestWithParam<Replaced> {};
+
+TEST_P(ModeSettingDrops, TheEntryOfABoardThatAnotherOneHasReplaced) {
+  Host host;
+  if (GetParam().set_up != nullptr) GetParam().set_up(host);
+  ModeRecord record = test::must(read_mode_record(record_of(kGpu, "10de:2335")));
+  for (const std::string& gpu : GetParam().before)
+    record.devices.push_back(test::must(read_mode_record(record_of(gpu))).devices.front());
+  host.tree().file(kModeRecordFile, mode_record_text(record));
+  std::vector<PciAddress> left;
+  for (const std::string& gpu : GetParam().after) left.push_back(address(gpu));
+
+  EXPECT_FALSE(open_modes(host.fs(), std::vector{address(kGpu)}).contains(address(kGpu)));
+  EXPECT_EQ(interrupted_mode_changes(host.fs()), left);
+  EXPECT_TRUE(has_interrupted_mode_change(host.fs())) << "the next undo writes the record";
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  EXPECT_THAT(undone.problem,
+              HasSubstr("0000:17:00.0: a change of the confidential mode of a board 10de:2335 "
+                        "was interrupted, and a board 10de:2330 is there now"));
+  EXPECT_THAT(undone.devices, SizeIs(left.size())) << "nothing is written to the new board";
+  EXPECT_EQ(interrupted_mode_changes(host.fs()), left);
+  EXPECT_EQ(has_interrupted_mode_change(host.fs()), !left.empty());
+  EXPECT_EQ(host.fs().exists(kModeRecordFile), !left.empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ModeSettingDrops,
+                         testing::Values(Replaced{.name = "alone", .before = {}, .after = {}},
+                                         Replaced{.name = "beside_a_board_that_is_gone",
+                                                  .before = {"0000:99:00.0"},
+                                                  .after = {"0000:99:00.0"}},
+                                         Replaced{.name = "on_another_driver",
+                                                  .before = {},
+                                                  .after = {},
+                                                  .set_up =
+                                                      [](Host& host) {
+                                                        host.tree().remove(Host::path(kGpu, "driver"));
+                                                        host.tree().link(Host::path(kGpu, "driver"),
+                                                                         "../../drivers/nvidia");
+                                                      }}),
+                         [](const auto& row) { return row.param.name; });
+
+// The kernel still has the ids of the board that was there.
+TEST(ModeSetting, ABoardThatCannotBeReadStaysRecorded) {
+  Host host;
+  host.tree().file(Host::path(kGpu, "config"), std::string(64, '\xff'));
+  host.tree().file(kModeRecordFile, record_of(kGpu, "10de:2335"));
+  EXPECT_TRUE(open_modes(host.fs(), std::vector{address(kGpu)}).contains(address(kGpu)));
+  const ModeOutcome undone = undo_interrupted_mode_change(host.writer(), host.fs());
+  ASSERT_THAT(undone.devices, SizeIs(1));
+  EXPECT_THAT(undone.devices[0].problem, HasSubstr("the device is off the bus"));
+  EXPECT_THAT(interrupted_mode_changes(host.fs()), ElementsAre(address(kGpu)));
 }
 
 TEST(ModeSetting, ASilentDeviceStaysRecordedAndHasItsMethodsOfResetsBack) {

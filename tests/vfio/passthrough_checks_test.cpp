@@ -44,8 +44,28 @@ auto write(const std::string& path, const std::string& content) {
 auto write_gpu(const std::string& attribute, const std::string& content) {
   return write(of_gpu(attribute), content);
 }
+auto without(const std::string& path) {
+  return [=](FakeKernel& kernel) { kernel.remove(path); };
+}
 auto remove_gpu(const std::string& attribute) {
-  return [=](FakeKernel& kernel) { kernel.remove(of_gpu(attribute)); };
+  return without(of_gpu(attribute));
+}
+auto below(const std::string& way) {
+  return [=](FakeKernel& kernel) { put_below(kernel, way); };
+}
+void remove_disk(FakeKernel& kernel) {
+  kernel.remove_function("0000:66:00.0");
+}
+void make_3d_controller(FakeKernel& kernel) {
+  kernel.overwrite_id(kGpu, "class", "0x030200\n");
+}
+void load_vfio_pci(FakeKernel& kernel) {
+  kernel.add_driver({.name = "vfio-pci", .vfio = true});
+}
+/// One change after the other.
+template <typename... Changes>
+auto all(Changes... changes) {
+  return [=](FakeKernel& kernel) { (changes(kernel), ...); };
 }
 constexpr const char* kArmCpu = "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x4e\n";
 
@@ -69,79 +89,47 @@ std::vector<Machine> machines() {
   const std::string host = kHostSubject;
   using enum Verdict;
   return {
-      {"IntelWithoutTheParameter",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.file("proc/cmdline", "quiet\n");
-       },
-       "iommu-active", host, fail, "0 IOMMUs in /sys/class/iommu, 0 groups", "boot with intel_iommu=on"},
+      {"IntelWithoutTheParameter", all(no_iommu, write("proc/cmdline", "quiet\n")), "iommu-active", host,
+       fail, "0 IOMMUs in /sys/class/iommu, 0 groups", "boot with intel_iommu=on"},
       {"IntelThatWasAskedAndDidNot", no_iommu, "iommu-active", host, fail, "/proc/cmdline has intel_iommu=on",
        "dmesg"},
-      {"IntelSwitchedOffLast",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.file("proc/cmdline", "intel_iommu=on,sm_on intel_iommu=off\n");
-       },
+      {"IntelSwitchedOffLast", all(no_iommu, write("proc/cmdline", "intel_iommu=on,sm_on intel_iommu=off\n")),
        "iommu-active", host, fail, "", "take intel_iommu=off out"},
-      {"SwitchedOffForAll",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.file("proc/cmdline", "intel_iommu=on iommu=soft,off\n");
-       },
+      {"SwitchedOffForAll", all(no_iommu, write("proc/cmdline", "intel_iommu=on iommu=soft,off\n")),
        "iommu-active", host, fail, "", "take iommu=soft,off out"},
-      {"IntelOffInTheFirmware",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.remove("sys/firmware/acpi/tables/DMAR");
-       },
-       "iommu-active", host, fail, "", "switch VT-d"},
+      {"IntelOffInTheFirmware", all(no_iommu, without("sys/firmware/acpi/tables/DMAR")), "iommu-active", host,
+       fail, "", "switch VT-d"},
       {"AmdOffInTheFirmware",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.file("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n");
-         kernel.remove("sys/firmware/acpi/tables/DMAR");
-       },
+       all(no_iommu, write("proc/cpuinfo", "vendor_id\t: AuthenticAMD\n"),
+           without("sys/firmware/acpi/tables/DMAR")),
        "firmware-iommu-table", host, fail, "none of DMAR, IVRS, IORT, VIOT", "AMD-Vi"},
       {"AmdAnnouncedAndNotTaken",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.remove("sys/firmware/acpi/tables/DMAR");
-         kernel.file("sys/firmware/acpi/tables/IVRS", "");
-       },
+       all(no_iommu, without("sys/firmware/acpi/tables/DMAR"), write("sys/firmware/acpi/tables/IVRS", "")),
        "iommu-active", host, fail, "", "AMD-Vi"},
       {"VirtualMachineWithoutAnIommu",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         kernel.remove("sys/firmware/acpi/tables/DMAR");
-         kernel.file("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu hypervisor lm\n");
-       },
+       all(no_iommu, without("sys/firmware/acpi/tables/DMAR"),
+           write("proc/cpuinfo", "vendor_id\t: GenuineIntel\nflags\t: fpu hypervisor lm\n")),
        "iommu-active", host, fail, "", "its hypervisor has to give it an IOMMU"},
-      {"TableMissingButActive", [](FakeKernel& kernel) { kernel.remove("sys/firmware/acpi/tables/DMAR"); },
-       "firmware-iommu-table", host, pass, "active all the same", ""},
+      {"TableMissingButActive", without("sys/firmware/acpi/tables/DMAR"), "firmware-iommu-table", host, pass,
+       "active all the same", ""},
       {"DeviceTree",
        [](FakeKernel& kernel) {
          kernel.remove("sys/firmware/acpi");
          kernel.directory("sys/firmware/devicetree/base");
        },
        "firmware-iommu-table", host, unknown, "device tree", ""},
-      {"GroupsWithoutAnIommu", [](FakeKernel& kernel) { kernel.remove("sys/class/iommu/dmar0"); },
-       "iommu-active", host, unknown, "0 IOMMUs in /sys/class/iommu, 1 group in", "vfio-noiommu"},
+      {"GroupsWithoutAnIommu", without("sys/class/iommu/dmar0"), "iommu-active", host, unknown,
+       "0 IOMMUs in /sys/class/iommu, 1 group in", "vfio-noiommu"},
       {"ArmWithSmmu", make_arm, "iommu-active", host, pass, "1 IOMMU in /sys/class/iommu", ""},
       {"ArmInterrupts", make_arm, "interrupt-remapping", host, pass, "ITS-PCI-MSIX", ""},
       {"ArmCoherencyNotSeenYet", make_arm, "cache-coherency", host, unknown, "no file says it", ""},
-      {"ArmSmmuOff",
-       [](FakeKernel& kernel) {
-         no_iommu(kernel);
-         make_arm(kernel);
-         kernel.remove("sys/class/iommu");
-       },
-       "iommu-active", host, fail, "", "SMMU"},
+      {"ArmSmmuOff", all(no_iommu, make_arm, without("sys/class/iommu")), "iommu-active", host, fail, "",
+       "SMMU"},
       {"NoIommuMode", write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n"), "noiommu-mode",
        host, fail, "enable_unsafe_noiommu_mode is Y", "write N"},
       {"NoIommuModeAndTheGroup", write("sys/module/vfio/parameters/enable_unsafe_noiommu_mode", "Y\n"),
        "in-iommu-group", kGpu, fail, "isolates nothing", "enable_unsafe_noiommu_mode"},
-      {"VfioNotLoaded", [](FakeKernel& kernel) { kernel.remove("sys/module/vfio"); }, "noiommu-mode", host,
-       pass, "there is no", ""},
+      {"VfioNotLoaded", without("sys/module/vfio"), "noiommu-mode", host, pass, "there is no", ""},
       {"InterruptsNotRemapped", write("proc/interrupts", "  1:   9  IO-APIC    1-edge   IR-eye\n"),
        "interrupt-remapping", host, unknown, "names no chip that remaps", "dmesg"},
       {"UnsafeInterrupts", write("sys/module/iommufd/parameters/allow_unsafe_interrupts", "Y\n"),
@@ -156,10 +144,7 @@ std::vector<Machine> machines() {
       {"AcsOverrideBesideBits", write("proc/cmdline", "pci=config_acs=1x1@a pcie_acs_override=downstream\n"),
        "acs-override", host, warn, "/proc/cmdline has pcie_acs_override=downstream", "take it out"},
       {"KernelOfRhel9",
-       [](FakeKernel& kernel) {
-         kernel.file("proc/sys/kernel/osrelease", "5.14.0-687.el9.x86_64\n");
-         kernel.remove(of_gpu("vfio-dev"));
-       },
+       all(write("proc/sys/kernel/osrelease", "5.14.0-687.el9.x86_64\n"), remove_gpu("vfio-dev")),
        "kernel-release", host, warn, "Linux 5.14.0-687.el9.x86_64: a function on another vfio driver",
        "video=efifb:off"},
       {"KernelBeforeVfioDev", write("proc/sys/kernel/osrelease", "6.0.12\n"), "kernel-release", host, warn,
@@ -173,36 +158,25 @@ std::vector<Machine> machines() {
       {"LockedDown", write("sys/kernel/security/lockdown", "none [integrity] confidentiality\n"),
        "kernel-lockdown", host, warn, "/sys/kernel/security/lockdown is integrity", "sign"},
       {"NoLockdown",
-       [](FakeKernel& kernel) {
-         kernel.remove("sys/kernel/security/lockdown");
-         kernel.file("sys/kernel/security/lsm", "capability,apparmor");
-       },
+       all(without("sys/kernel/security/lockdown"), write("sys/kernel/security/lsm", "capability,apparmor")),
        "kernel-lockdown", host, pass, "cannot be locked down", ""},
-      {"SecurityfsNotMounted", [](FakeKernel& kernel) { kernel.remove("sys/kernel/security"); },
-       "kernel-lockdown", host, unknown, "not to be mounted", ""},
-      {"ModulesOfAnotherKernel", [](FakeKernel& kernel) { kernel.remove(kModules); }, "vfio-pci-available",
-       host, fail, "there is no /lib/modules/6.1.0-42-amd64", "reboot into the kernel that is installed"},
-      {"ModulesOfAnotherKernelAndVfioLoaded",
-       [](FakeKernel& kernel) {
-         kernel.remove(kModules);
-         kernel.add_driver({.name = "vfio-pci", .vfio = true});
-       },
-       "vfio-pci-available", host, warn, "/sys/bus/pci/drivers/vfio-pci is there", "reboot"},
-      {"VfioPciLoaded", [](FakeKernel& kernel) { kernel.add_driver({.name = "vfio-pci", .vfio = true}); },
-       "vfio-pci-available", host, pass, "/sys/bus/pci/drivers/vfio-pci", ""},
+      {"SecurityfsNotMounted", without("sys/kernel/security"), "kernel-lockdown", host, unknown,
+       "not to be mounted", ""},
+      {"ModulesOfAnotherKernel", without(kModules), "vfio-pci-available", host, fail,
+       "there is no /lib/modules/6.1.0-42-amd64", "reboot into the kernel that is installed"},
+      {"ModulesOfAnotherKernelAndVfioLoaded", all(without(kModules), load_vfio_pci), "vfio-pci-available",
+       host, warn, "/sys/bus/pci/drivers/vfio-pci is there", "reboot"},
+      {"VfioPciLoaded", load_vfio_pci, "vfio-pci-available", host, pass, "/sys/bus/pci/drivers/vfio-pci", ""},
       {"VfioPciBuiltIn", write(kModules + "/modules.builtin", "kernel/drivers/vfio/pci/vfio-pci.ko\n"),
        "vfio-pci-available", host, pass, "modules.builtin", ""},
       {"VfioPciPacked",
-       [](FakeKernel& kernel) {
-         kernel.file(kModules + "/modules.dep", "/" + kModules + "/kernel/vfio-pci.ko.zst: \n");
-         kernel.file(kModules + "/kernel/vfio-pci.ko.zst", "");
-       },
+       all(write(kModules + "/modules.dep", "/" + kModules + "/kernel/vfio-pci.ko.zst: \n"),
+           write(kModules + "/kernel/vfio-pci.ko.zst", "")),
        "vfio-pci-available", host, pass, "vfio-pci.ko.zst can be loaded", ""},
       {"VfioPciNotInstalled", write(kModules + "/modules.dep", "kernel/fs/ext4.ko:\nkernel/x-vfio-pci.ko:\n"),
        "vfio-pci-available", host, fail, "has no vfio-pci.ko", "install the package"},
-      {"VfioPciFileMissing",
-       [](FakeKernel& kernel) { kernel.remove(kModules + "/kernel/drivers/vfio/pci/vfio-pci.ko"); },
-       "vfio-pci-available", host, fail, "which is not there", "install"},
+      {"VfioPciFileMissing", without(kModules + "/kernel/drivers/vfio/pci/vfio-pci.ko"), "vfio-pci-available",
+       host, fail, "which is not there", "install"},
       {"VfioBlocked", write("etc/modprobe.d/no.conf", "install vfio-pci /bin/false\n"), "vfio-not-blocked",
        host, warn, "/etc/modprobe.d/no.conf:1: install vfio_pci /bin/false", "take the line out"},
       {"IdsOnTheCommandLine", write("proc/cmdline", "vfio-pci.ids=10de:2684,10de:22ba\n"), "vfio-pci-ids",
@@ -211,10 +185,8 @@ std::vector<Machine> machines() {
        write("etc/modprobe.d/vfio.conf", "# ours\n\noptions vfio-pci disable_vga=1 \\\n ids=10de:2684\n"),
        "vfio-pci-ids", host, warn, "/etc/modprobe.d/vfio.conf:3: ids=10de:2684", ""},
       {"IdsInAHiddenFile",
-       [](FakeKernel& kernel) {
-         kernel.file("lib/modprobe.d/vfio.conf", "options vfio_pci ids=10de:2684\n");
-         kernel.file("etc/modprobe.d/vfio.conf", "");
-       },
+       all(write("lib/modprobe.d/vfio.conf", "options vfio_pci ids=10de:2684\n"),
+           write("etc/modprobe.d/vfio.conf", "")),
        "vfio-pci-ids", host, pass, "", ""},
       {"DriverctlHasTheGpu", write("etc/driverctl.d/pci-0000:65:00.0", "vfio-pci\n"), "driverctl-overrides",
        host, warn, "/etc/driverctl.d/pci-0000:65:00.0: vfio-pci", "one tool"},
@@ -222,16 +194,17 @@ std::vector<Machine> machines() {
        host, pass, "has 1, none for", ""},
       {"OverrideOfAnotherDriver", write_gpu("driver_override", "vfio-pci\n"), "driver-override", host, warn,
        "driver_override of 0000:65:00.0 names vfio-pci, while nouveau is bound", "to clear it"},
+      {"OverrideWithoutADriver",
+       all(write("sys/bus/pci/devices/0000:65:00.0/driver_override", "vfio-pci\n"),
+           without("sys/bus/pci/devices/0000:65:00.0/driver")),
+       "driver-override", host, warn,
+       "driver_override of 0000:65:00.0 names vfio-pci, and no driver is bound", "to clear it"},
       {"OverrideOfItsDriver", write_gpu("driver_override", "nouveau\n"), "driver-override", host, pass,
        "none in", ""},
-      {"NoContainerNode", [](FakeKernel& kernel) { kernel.remove("dev/vfio/vfio"); }, "vfio-container-node",
-       host, fail, "neither /dev/vfio/vfio nor /dev/iommu", "mount the host's"},
-      {"ContainerNodeToCome",
-       [](FakeKernel& kernel) {
-         kernel.remove("dev/vfio");
-         kernel.remove("sys/module/vfio");
-       },
-       "vfio-container-node", host, unknown, "is not loaded", "modprobe vfio"},
+      {"NoContainerNode", without("dev/vfio/vfio"), "vfio-container-node", host, fail,
+       "neither /dev/vfio/vfio nor /dev/iommu", "mount the host's"},
+      {"ContainerNodeToCome", all(without("dev/vfio"), without("sys/module/vfio")), "vfio-container-node",
+       host, unknown, "is not loaded", "modprobe vfio"},
       {"ContainerNodeIsADirectory", [](FakeKernel& kernel) { kernel.directory("dev/iommu"); },
        "vfio-container-node", host, fail, "/dev/iommu is a directory", "remove it"},
       {"OffTheBus", write_gpu("config", std::string(64, '\xff')), "function-readable", kGpu, fail,
@@ -272,19 +245,12 @@ std::vector<Machine> machines() {
       {"SharedGroup",
        [](FakeKernel& kernel) {
          kernel.add_driver({.name = "nvme", .ids = {"class:0108"}});
-         kernel.add_function({.address = "0000:66:00.0",
-                              .ids = "144d:a80a",
-                              .class_code = 0x010802,
-                              .group = 41,
-                              .driver = "nvme"});
+         kernel.add_function(test::kinds::kDisk, "0000:66:00.0", 41, "nvme");
        },
        "group-moves-whole", kGpu, fail, "0000:66:00.0 (144d:a80a, class 0108, driver nvme) shares the group",
        "another slot, or ACS"},
       {"SharedWithADriverlessDevice",
-       [](FakeKernel& kernel) {
-         kernel.add_function(
-             {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
-       },
+       [](FakeKernel& kernel) { kernel.add_function(test::kinds::kDisk, "0000:66:00.0", 41); },
        "group-moves-whole", kGpu, pass, "0000:65:00.0 can be bound; 0000:66:00.0 (144d", ""},
       {"TwoGpusInAGroup",
        [](FakeKernel& kernel) {
@@ -301,10 +267,7 @@ std::vector<Machine> machines() {
        write("proc/iomem", "4000000000-4401ffffff : PCI Bus\n  4000000000-40007fffff : BOOTFB\n"),
        "firmware-framebuffer", kGpu, warn, "BOOTFB in BAR 1", "Linux 6.0"},
       {"FirmwareFramebufferOfA3dController",
-       [](FakeKernel& kernel) {
-         kernel.overwrite_id(kGpu, "class", "0x030200\n");
-         kernel.file("proc/iomem", "4000000000-40007fffff : efifb\n");
-       },
+       all(make_3d_controller, write("proc/iomem", "4000000000-40007fffff : efifb\n")),
        "firmware-framebuffer", kGpu, warn, "efifb in BAR 1", "initcall_blacklist=sysfb_init"},
       {"FirmwareFramebufferElsewhere", write("proc/iomem", "80000000-807fffff : BOOTFB\n"),
        "firmware-framebuffer", kGpu, pass, "no firmware framebuffer", ""},
@@ -313,11 +276,7 @@ std::vector<Machine> machines() {
        "firmware-framebuffer", kGpu, unknown, "hides all addresses", "root"},
       {"ConsoleOnTheGpu", give_framebuffer, "console-framebuffer", kGpu, warn,
        "/sys/class/graphics/fb0 is this device's; /sys/class/vtconsole/vtcon1/bind is 1", "write 0 to"},
-      {"FramebufferWithoutConsole",
-       [](FakeKernel& kernel) {
-         give_framebuffer(kernel);
-         kernel.file("sys/class/vtconsole/vtcon1/bind", "0\n");
-       },
+      {"FramebufferWithoutConsole", all(give_framebuffer, write("sys/class/vtconsole/vtcon1/bind", "0\n")),
        "console-framebuffer", kGpu, pass, "no console draws", ""},
       {"ConsoleOnAnother",
        [](FakeKernel& kernel) {
@@ -325,12 +284,8 @@ std::vector<Machine> machines() {
          kernel.link(of_gpu("graphics/fb0/device"), "../../../efi-framebuffer.0");
        },
        "console-framebuffer", kGpu, pass, "is this device's", ""},
-      {"NoReset",
-       [](FakeKernel& kernel) {
-         kernel.remove(of_gpu("reset_method"));
-         kernel.remove(of_gpu("reset"));
-       },
-       "reset-method", kGpu, warn, "knows no way", "cold start"},
+      {"NoReset", all(remove_gpu("reset_method"), remove_gpu("reset")), "reset-method", kGpu, warn,
+       "knows no way", "cold start"},
       {"ResetSwitchedOff", write_gpu("reset_method", "\n"), "reset-method", kGpu, warn, "is empty",
        "write `default`"},
       {"ResetOfAnOldKernel", remove_gpu("reset_method"), "reset-method", kGpu, pass, "/reset is there", ""},
@@ -365,18 +320,13 @@ std::vector<Machine> machines() {
        "bars-assigned", kGpu, pass, "4 BARs", ""},
       {"AloneInItsGroup", [](FakeKernel&) {}, "acs-isolation", kGpu, pass,
        "iommu_groups/41 has nothing that is not part of the card", ""},
-      {"AcsOffButAlone",
-       [](FakeKernel& kernel) {
-         shared_below(test::kRootPort, {})(kernel);
-         kernel.remove_function("0000:66:00.0");
-       },
-       "acs-isolation", kGpu, pass, "not part of the card", ""},
+      {"AcsOffButAlone", all(shared_below(test::kRootPort, {}), remove_disk), "acs-isolation", kGpu, pass,
+       "not part of the card", ""},
       {"AcsOfAFunctionOfTheCardIsNoMatter",
        [](FakeKernel& kernel) {
          shared_below(test::kRootPort, {})(kernel);
          kernel.remove_function("0000:66:00.0");
-         kernel.add_function(
-             {.address = "0000:65:00.1", .ids = "10de:22ba", .class_code = 0x040300, .group = 41});
+         kernel.add_function(test::kinds::kAudio, "0000:65:00.1", 41);
        },
        "acs-isolation", kGpu, pass, "not part of the card", ""},
       {"AcsBitsOff", shared_below(test::kRootPort, test::Acs{.does = 0x11}), "acs-isolation", kGpu, warn,
@@ -403,24 +353,14 @@ std::vector<Machine> machines() {
        unknown, "0000:66:00.0 too; by their ACS registers the bridges above it keep devices apart",
        "another slot"},
       {"SharedOnTheRootBus",
-       [](FakeKernel& kernel) {
-         kernel.add_function(
-             {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41});
-       },
+       [](FakeKernel& kernel) { kernel.add_function(test::kinds::kDisk, "0000:66:00.0", 41); },
        "acs-isolation", kGpu, unknown, "there is no bridge above it", "another slot"},
       {"BridgeBehindVmdAlone",
-       [](FakeKernel& kernel) {
-         shared_below(test::kRootPort, {})(kernel);
-         put_below(kernel, "pci0000:00/0000:00:01.0/pci10000:00");
-       },
-       "acs-isolation", kGpu, unknown, "there is no bridge above it", "another slot"},
+       all(shared_below(test::kRootPort, {}), below("pci0000:00/0000:00:01.0/pci10000:00")), "acs-isolation",
+       kGpu, unknown, "there is no bridge above it", "another slot"},
       {"BridgeAsOtherUsersSeeIt", shared_below(test::kRootPort, test::Acs{.does = 0}, 64), "acs-isolation",
        kGpu, unknown, "only 64 bytes; the rest is root's to read", "run as root"},
-      {"BridgeThatIsNotThere",
-       [](FakeKernel& kernel) {
-         shared_below(test::kRootPort, {})(kernel);
-         put_below(kernel, "pci0000:00/0000:00:03.0");
-       },
+      {"BridgeThatIsNotThere", all(shared_below(test::kRootPort, {}), below("pci0000:00/0000:00:03.0")),
        "acs-isolation", kGpu, unknown, "0000:00:03.0/config", "run as root"},
       {"BridgeWithACircle",
        [](FakeKernel& kernel) {
@@ -482,10 +422,7 @@ std::vector<Machine> machines() {
       {"FixedBars", remove_gpu("resource1_resize"), "bar-size", kGpu, pass,
        "resourceN_resize: no size can be chosen; a guest needs a 64-bit window for the 16 GiB", ""},
       {"SmallFixedBars",
-       [](FakeKernel& kernel) {
-         kernel.remove(of_gpu("resource1_resize"));
-         kernel.file(of_gpu("resource"), "0xf6000000 0xf6ffffff 0x40200\n");
-       },
+       all(remove_gpu("resource1_resize"), write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n")),
        "bar-size", kGpu, pass, "no size can be chosen", ""},
       {"Rom", [](FakeKernel&) {}, "option-rom", kGpu, pass, "/rom has 512 KiB at 0xf7000000", ""},
       {"RomIsACopy",
@@ -504,12 +441,8 @@ std::vector<Machine> machines() {
        "option-rom", kGpu, unknown, "has no address for", "write 1 to it, read it, write 0"},
       {"RomOfNoRange", write_gpu("resource", "0xf6000000 0xf6ffffff 0x40200\n"), "option-rom", kGpu, unknown,
        "has no address for", ""},
-      {"RomOfA3dController",
-       [](FakeKernel& kernel) {
-         kernel.overwrite_id(kGpu, "class", "0x030200\n");
-         kernel.remove(of_gpu("rom"));
-       },
-       "option-rom", kGpu, pass, "class is 0x030200: no VGA device", ""},
+      {"RomOfA3dController", all(make_3d_controller, remove_gpu("rom")), "option-rom", kGpu, pass,
+       "class is 0x030200: no VGA device", ""},
       {"SlowLink", write_gpu("current_link_speed", "2.5 GT/s PCIe\n"), "pcie-link", kGpu, warn,
        "2.5 GT/s PCIe x16 of 16.0 GT/s PCIe x16", "under load"},
       {"NarrowLink", write_gpu("current_link_width", "8\n"), "pcie-link", kGpu, warn, "x8 of", "more lanes"},
@@ -517,11 +450,7 @@ std::vector<Machine> machines() {
        "do not all say", ""},
       {"NoNode", write_gpu("numa_node", "-1\n"), "numa-node", kGpu, unknown,
        "/sys/devices/system/node/online", ""},
-      {"NoNodeOfOne",
-       [](FakeKernel& kernel) {
-         kernel.file(of_gpu("numa_node"), "-1\n");
-         kernel.file("sys/devices/system/node/online", "0\n");
-       },
+      {"NoNodeOfOne", all(write_gpu("numa_node", "-1\n"), write("sys/devices/system/node/online", "0\n")),
        "numa-node", kGpu, pass, "only one", ""},
   };
 }

@@ -36,6 +36,12 @@ class RebindApplyTest : public testing::Test {
     for (const auto& device : devices) request.accelerators.push_back(at(device));
     return apply_rebinds(context(), request, direction);
   }
+  /// The card, in another context than the usual one.
+  static Result<RebindOutcome> apply_in(const RebindContext& context, Direction direction) {
+    RebindRequest request;
+    request.accelerators = {at("0000:65:00.0")};
+    return apply_rebinds(context, request, direction);
+  }
   std::vector<std::string> drivers() const {
     return {kernel_.driver_of("0000:65:00.0"), kernel_.driver_of("0000:65:00.1"),
             kernel_.driver_of("0000:65:00.2"), kernel_.driver_of("0000:65:00.3"),
@@ -101,8 +107,7 @@ TEST_F(RebindApplyTest, LeavesServicesToACallerThatStopsThem) {
 }
 
 TEST_F(RebindApplyTest, WritesNothingToARefusedGroup) {
-  kernel_.add_function(
-      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  kernel_.add_function(test::kinds::kDisk, "0000:66:00.0", 41, "nvme");
   const auto outcome = apply(Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
@@ -121,22 +126,15 @@ TEST_F(RebindApplyTest, RebindsTheOthersWhenOneGroupIsRefused) {
 
 TEST_F(RebindApplyTest, LooksAgainRightBeforeTheFirstWrite) {
   // Free when planned, taken when it comes to writing: somebody opened the GPU in between.
-  class LateUser final : public UseProbe {
-   public:
-    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-      UseReport report;
-      if (++looks_ > 1)
-        report.users["0000:65:00.0"] = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
-      return report;
-    }
-
-   private:
-    int looks_ = 0;
-  } late;
+  test::ProbeOf late([](int look) {
+    UseReport report;
+    if (look > 1)
+      report.users["0000:65:00.0"] = {{.name = "late", .pid = 5, .what = "/dev/dri/card0", .pod_uid = {}}};
+    return report;
+  });
   auto ctx = context();
   ctx.probe = &late;
-  const auto outcome = apply_rebinds(
-      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
+  const auto outcome = apply_in(ctx, Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.writes(), IsEmpty());
 }
@@ -186,8 +184,7 @@ TEST_F(RebindApplyTest, NoticesThatABindWhichSucceededBoundNothing) {
   } liar(kernel);
   auto ctx = context();
   ctx.writer = &liar;
-  const auto outcome = apply_rebinds(
-      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
+  const auto outcome = apply_in(ctx, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.0 is on no driver after the change"));
@@ -227,12 +224,10 @@ class ChildlessWriter final : public HostWriter {
 TEST_F(RebindApplyTest, SaysInEitherDirectionThatNoWriterCanBeStarted) {
   must(kernel_.load_module("vfio_pci"));
   ChildlessWriter childless(kernel_);
-  RebindRequest request;
-  request.accelerators = {at("0000:65:00.0")};
   for (const Direction direction : {Direction::to_vfio, Direction::back}) {
     auto ctx = context();
     ctx.writer = &childless;
-    const auto outcome = must(apply_rebinds(ctx, request, direction));
+    const auto outcome = must(apply_in(ctx, direction));
     ASSERT_EQ(outcome.results.at(0).status, Status::failed);
     EXPECT_THAT(test::error_of(outcome.results[0]).message, HasSubstr("start ferry"));
     if (direction == Direction::to_vfio) must(apply(Direction::to_vfio));
@@ -303,9 +298,7 @@ TEST_F(RebindApplyTest, KeepsTheRecordWhenWhatItTookBackCannotBeReadAgain) {
   ctx.on_step = [&](const Step& step) {
     if (step.kind == Step::Kind::unbind) kernel_.hang_read("0000:65:00.3");
   };
-  RebindRequest request;
-  request.accelerators = {at("0000:65:00.0")};
-  const auto outcome = apply_rebinds(ctx, request, Direction::to_vfio);
+  const auto outcome = apply_in(ctx, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("driver_override of 0000:65:00.3 cannot be read"));
@@ -358,29 +351,18 @@ TEST_F(RebindApplyTest, LeavesWhatSomebodyElseReboundMeanwhile) {
 TEST_F(RebindApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
   must(kernel_.load_module("vfio_pci"));
   // Free at both looks before the writes; when the last bind has failed, a VM has the group.
-  class Newcomer final : public UseProbe {
-   public:
-    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-      UseReport report;
-      if (++looks_ > 2) {
-        report.users["0000:65:00.1"] = {{.kind = DeviceUser::Kind::virtual_machine,
-                                         .name = "vm",
-                                         .pid = 5,
-                                         .what = "/dev/vfio/41",
-                                         .pod_uid = {}}};
-      }
-      return report;
-    }
-
-   private:
-    int looks_ = 0;
-  } newcomer;
+  test::ProbeOf newcomer([](int look) {
+    UseReport report;
+    if (look > 2)
+      report.users["0000:65:00.1"] = {
+          {.kind = DeviceUser::Kind::virtual_machine, .name = "vm", .pid = 5, .what = "/dev/vfio/41"}};
+    return report;
+  });
   auto ctx = context();
   ctx.probe = &newcomer;
   kernel_.forget_changes();
   kernel_.fail_change(12, EBUSY);  // the last bind: a record, four overrides, three unbinds, four binds
-  const auto outcome = apply_rebinds(
-      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
+  const auto outcome = apply_in(ctx, Direction::to_vfio);
   ASSERT_EQ(outcome->results.at(0).status, Status::failed);
   EXPECT_THAT(test::error_of(outcome->results[0]).message,
               HasSubstr("0000:65:00.1 is in use meanwhile: VM vm (pid 5)"));
@@ -394,31 +376,24 @@ TEST_F(RebindApplyTest, TakesNothingBackFromAVmThatCameInBetween) {
 }
 
 TEST_F(RebindApplyTest, WritesNothingWhileADeviceUserMayGoUnseen) {
-  class Blind final : public UseProbe {
-   public:
-    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-      UseReport report;
-      report.blind = "3 processes could not be looked into";
-      return report;
-    }
-  } blind;
+  test::ProbeOf blind([](int /*look*/) {
+    UseReport report;
+    report.blind = "3 processes could not be looked into";
+    return report;
+  });
   auto ctx = context();
   ctx.probe = &blind;
-  const auto outcome = apply_rebinds(
-      ctx, {.accelerators = {at("0000:65:00.0")}, .with = {}, .untouchable = {}}, Direction::to_vfio);
+  const auto outcome = apply_in(ctx, Direction::to_vfio);
   EXPECT_EQ(outcome->results.at(0).status, Status::refused);
   EXPECT_THAT(kernel_.changes(), IsEmpty());
 }
 
 TEST_F(RebindApplyTest, RefusesOnlyTheGroupOfADeviceWhoseUsersMayGoUnseen) {
-  class BlindToOne final : public UseProbe {
-   public:
-    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-      UseReport report;
-      report.unseen["0000:65:00.0"] = "its driver does not answer";
-      return report;
-    }
-  } blind_to_one;
+  test::ProbeOf blind_to_one([](int /*look*/) {
+    UseReport report;
+    report.unseen["0000:65:00.0"] = "its driver does not answer";
+    return report;
+  });
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   auto ctx = context();
   ctx.probe = &blind_to_one;
@@ -605,9 +580,7 @@ TEST_F(RebindApplyTest, LooksBehindTheFenceForWhatMustStay) {
     EXPECT_NE(inventory.find(at("0000:65:00.0")), nullptr);
     return std::map<PciAddress, std::string>{{at("0000:65:00.0"), "carries 1 vGPU"}};
   };
-  RebindRequest request;
-  request.accelerators = {at("0000:65:00.0")};
-  const auto outcome = must(apply_rebinds(ctx, request, Direction::to_vfio));
+  const auto outcome = must(apply_in(ctx, Direction::to_vfio));
   ASSERT_EQ(outcome.results.at(0).status, Status::refused);
   EXPECT_THAT(outcome.results[0].refusal.reasons, ElementsAre("0000:65:00.0 carries 1 vGPU"));
   EXPECT_THAT(kernel_.changes(), IsEmpty());
@@ -615,7 +588,7 @@ TEST_F(RebindApplyTest, LooksBehindTheFenceForWhatMustStay) {
   ctx.must_stay = [](const Inventory& /*inventory*/) -> Result<std::map<PciAddress, std::string>> {
     return fail(Errc::malformed_host, "mdev bus");
   };
-  const auto blind = must(apply_rebinds(ctx, request, Direction::to_vfio));
+  const auto blind = must(apply_in(ctx, Direction::to_vfio));
   ASSERT_EQ(blind.results.at(0).status, Status::failed);
   EXPECT_EQ(test::error_of(blind.results[0]).message, "scan again for vGPUs: mdev bus");
   EXPECT_THAT(kernel_.changes(), IsEmpty());

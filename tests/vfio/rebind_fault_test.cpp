@@ -101,11 +101,7 @@ const std::vector<Machine>& machines() {
        [](FakeKernel& kernel) {
          kernel.add_function(
              {.address = "0000:65:00.0", .group = 41, .driver = "nouveau", .consumers = {"0000:65:00.1"}});
-         kernel.add_function({.address = "0000:65:00.1",
-                              .ids = "10de:22ba",
-                              .class_code = 0x040300,
-                              .group = 42,
-                              .driver = "snd_hda_intel"});
+         kernel.add_function(test::kinds::kAudio, "0000:65:00.1", 42, "snd_hda_intel");
        },
        {"0000:65:00.0"}},
       {"TwoGpusBehindABridge",
@@ -136,22 +132,14 @@ const std::vector<Machine>& machines() {
        [](FakeKernel& kernel) {
          kernel.add_function(
              {.address = "0000:65:00.0", .group = 41, .driver = "nouveau", .driver_override = "vfio-pci"});
-         kernel.add_function({.address = "0000:65:00.1",
-                              .ids = "10de:22ba",
-                              .class_code = 0x040300,
-                              .group = 41,
-                              .driver = "snd_hda_intel"});
+         kernel.add_function(test::kinds::kAudio, "0000:65:00.1", 41, "snd_hda_intel");
        },
        {"0000:65:00.0"}},
       {"VariantDriver",
        [](FakeKernel& kernel) {
          kernel.add_module({.name = "nvgrace_gpu_vfio_pci", .vfio = true});
          test::add_alias(kernel, "vfio_pci:v000010DEd00001DB6sv*sd*bc*sc*i* nvgrace_gpu_vfio_pci");
-         kernel.add_function({.address = "0000:09:00.0",
-                              .ids = "10de:1db6",
-                              .class_code = 0x030200,
-                              .group = 7,
-                              .driver = "nouveau"});
+         kernel.add_function({"10de:1db6", 0x030200}, "0000:09:00.0", 7, "nouveau");
        },
        {"0000:09:00.0"}},
       // Side by side, by several threads: which of them meets the fault is not said.
@@ -168,23 +156,14 @@ const std::vector<Machine>& machines() {
       {"UsbBehindTheCardsBridge",
        [](FakeKernel& kernel) {
          kernel.add_function({.address = "0000:65:00.0", .group = 41, .driver = "nouveau"});
-         kernel.add_function({.address = "0000:66:00.0",
-                              .ids = "10de:1ad8",
-                              .class_code = 0x0c0330,
-                              .group = 41,
-                              .driver = "xhci_hcd"});
+         kernel.add_function(test::kinds::kUsb, "0000:66:00.0", 41, "xhci_hcd");
        },
        {"0000:65:00.0"},
        {"0000:66:00.0"}},
       {"VirtualFunctions",
        [](FakeKernel& kernel) {
          kernel.add_driver({.name = "nvidia", .ids = {"10de:26b9"}, .sriov = true});
-         kernel.add_function({.address = "0000:05:00.0",
-                              .ids = "10de:26b9",
-                              .class_code = 0x030200,
-                              .group = 31,
-                              .driver = "nvidia",
-                              .totalvfs = 4});
+         kernel.add_function(test::kinds::kL40s, "0000:05:00.0", 31, "nvidia", 4);
          kernel.enable_vfs("0000:05:00.0", 3);
          test::must(kernel.write_attribute("sys/bus/pci/drivers/nvidia/unbind", "0000:05:00.5"));
        },
@@ -193,17 +172,9 @@ const std::vector<Machine>& machines() {
        [](FakeKernel& kernel) {
          kernel.add_driver({.name = "nvidia", .ids = {"10de:2330"}});
          kernel.add_driver({.name = "nvidia-nvswitch", .ids = {"10de:22a3"}});
-         kernel.add_function({.address = "0000:18:00.0",
-                              .ids = "10de:2330",
-                              .class_code = 0x030200,
-                              .group = 50,
-                              .driver = "nvidia"});
+         kernel.add_function(test::kinds::kH100, "0000:18:00.0", 50, "nvidia");
          for (const char* address : {"0000:c1:00.0", "0000:c2:00.0"}) {
-           kernel.add_function({.address = address,
-                                .ids = "10de:22a3",
-                                .class_code = 0x068000,
-                                .group = 60,
-                                .driver = "nvidia-nvswitch"});
+           kernel.add_function(test::kinds::kNvSwitch, address, 60, "nvidia-nvswitch");
          }
        },
        {"0000:18:00.0", "0000:c1:00.0", "0000:c2:00.0"}},
@@ -211,11 +182,7 @@ const std::vector<Machine>& machines() {
        [](FakeKernel& kernel) {
          kernel.add_driver({.name = "nvidia", .ids = {"10de:1db6"}, .unbind_lock = true});
          for (const char* address : {"0000:05:00.0", "0000:06:00.0"}) {
-           kernel.add_function({.address = address,
-                                .ids = "10de:1db6",
-                                .class_code = 0x030200,
-                                .group = 12,
-                                .driver = "nvidia"});
+           kernel.add_function({"10de:1db6", 0x030200}, address, 12, "nvidia");
          }
        },
        {"0000:05:00.0", "0000:06:00.0"}},
@@ -223,11 +190,7 @@ const std::vector<Machine>& machines() {
        [](FakeKernel& kernel) {
          kernel.add_function(
              {.address = "0000:01:00.0", .group = 11, .driver = "nouveau", .boot_display = true});
-         kernel.add_function({.address = "0000:01:00.1",
-                              .ids = "10de:22ba",
-                              .class_code = 0x040300,
-                              .group = 11,
-                              .driver = "snd_hda_intel"});
+         kernel.add_function(test::kinds::kAudio, "0000:01:00.1", 11, "snd_hda_intel");
        },
        {"0000:01:00.0"},
        {},

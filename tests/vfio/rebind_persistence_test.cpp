@@ -205,11 +205,7 @@ TEST(RebindPersistence, StopsTheServiceWhenAllItsGpusRebind) {
 // It is asked about GPUs alone.
 TEST(RebindPersistence, StopsTheServiceThatHoldsWhatIsNoGpu) {
   Host host;
-  host.kernel.add_function({.address = "0000:01:00.1",
-                            .ids = "10de:22ba",
-                            .class_code = 0x040300,
-                            .group = 21,
-                            .driver = "nvidia"});
+  host.kernel.add_function(test::kinds::kAudio, "0000:01:00.1", 21, "nvidia");
   host.daemon.add("0000:01:00.1");
   host.request.accelerators = {at(kFirst)};
   EXPECT_EQ(statuses(host.apply()), std::vector<Status>{Status::done});

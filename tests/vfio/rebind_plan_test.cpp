@@ -99,11 +99,7 @@ TEST_F(RebindPlanTest, RebindsEveryFunctionOfACardAndLeavesItsPort) {
 
 TEST_F(RebindPlanTest, TakesCompanionsThatSitInOtherGroups) {
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
-  kernel_.add_function({.address = "0000:01:00.1",
-                        .ids = "10de:22ba",
-                        .class_code = 0x040300,
-                        .group = 6,
-                        .driver = "snd_hda_intel"});
+  kernel_.add_function(test::kinds::kAudio, "0000:01:00.1", 6, "snd_hda_intel");
   const RebindPlan plan = bind({"0000:01:00.0"});
   ASSERT_EQ(plan.rebinds.size(), 1U);
   EXPECT_THAT(plan.rebinds[0].groups, ElementsAre(5, 6));
@@ -114,11 +110,7 @@ TEST_F(RebindPlanTest, TakesCompanionsThatSitInOtherGroups) {
 TEST_F(RebindPlanTest, RebindsOneOfTwoGpusInASlotWithoutTheOther) {
   kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:01:00.1", .group = 6, .driver = "nouveau"});
-  kernel_.add_function({.address = "0000:01:00.2",
-                        .ids = "10de:22ba",
-                        .class_code = 0x040300,
-                        .group = 7,
-                        .driver = "snd_hda_intel"});
+  kernel_.add_function(test::kinds::kAudio, "0000:01:00.2", 7, "snd_hda_intel");
   const RebindPlan one = bind({"0000:01:00.1"});
   EXPECT_THAT(one.refusals, IsEmpty());
   ASSERT_EQ(one.rebinds.size(), 1U);
@@ -143,26 +135,10 @@ class SharedSlot : public RebindPlanTest {
                           .group = 41,
                           .driver = "nouveau",
                           .consumers = {"0000:65:00.1", "0000:66:00.0"}});
-    kernel_.add_function({.address = "0000:65:00.1",
-                          .ids = "10de:22ba",
-                          .class_code = 0x040300,
-                          .group = 42,
-                          .driver = "snd_hda_intel"});
-    kernel_.add_function({.address = "0000:65:00.2",
-                          .ids = "15b3:1021",
-                          .class_code = 0x020000,
-                          .group = 43,
-                          .driver = "mlx5_core"});
-    kernel_.add_function({.address = "0000:65:00.3",
-                          .ids = "144d:a80a",
-                          .class_code = 0x010802,
-                          .group = 44,
-                          .driver = "nvme"});
-    kernel_.add_function({.address = "0000:66:00.0",
-                          .ids = "10de:1ad8",
-                          .class_code = 0x0c0330,
-                          .group = 45,
-                          .driver = "xhci_hcd"});
+    kernel_.add_function(test::kinds::kAudio, "0000:65:00.1", 42, "snd_hda_intel");
+    kernel_.add_function(test::kinds::kNetworkCard, "0000:65:00.2", 43, "mlx5_core");
+    kernel_.add_function(test::kinds::kDisk, "0000:65:00.3", 44, "nvme");
+    kernel_.add_function(test::kinds::kUsb, "0000:66:00.0", 45, "xhci_hcd");
   }
 };
 
@@ -181,11 +157,7 @@ TEST_F(SharedSlot, StaysWithItsNetworkFunctionThoughWithNamesIt) {
   const RebindPlan own_group = bind({"0000:65:00.0"}, {"0000:65:00.2"});
   ASSERT_EQ(own_group.rebinds.size(), 1U);
   EXPECT_THAT(own_group.rebinds[0].groups, ElementsAre(41, 42));
-  kernel_.add_function({.address = "0000:65:00.2",
-                        .ids = "15b3:1021",
-                        .class_code = 0x020000,
-                        .group = 41,
-                        .driver = "mlx5_core"});
+  kernel_.add_function(test::kinds::kNetworkCard, "0000:65:00.2", 41, "mlx5_core");
   kernel_.file("sys/bus/pci/devices/0000:65:00.2/vpd", "SMDL=");
   const RebindPlan shared = bind({"0000:65:00.0"}, {"0000:65:00.2"});
   EXPECT_THAT(shared.rebinds, IsEmpty());
@@ -197,11 +169,7 @@ TEST_F(SharedSlot, StaysWithItsNetworkFunctionThoughWithNamesIt) {
 }
 
 TEST_F(SharedSlot, RebindsWhatWithNamesThereAndBack) {
-  kernel_.add_function({.address = "0000:65:00.2",
-                        .ids = "1022:149c",
-                        .class_code = 0x0c0330,
-                        .group = 43,
-                        .driver = "xhci_hcd"});
+  kernel_.add_function({"1022:149c", 0x0c0330}, "0000:65:00.2", 43, "xhci_hcd");
   EXPECT_THAT(bind({"0000:65:00.0"}).rebinds.at(0).notes,
               testing::Contains(HasSubstr("stays: if it is of the card, --with 0000:65:00.2 binds it too")));
   const RebindPlan plan = bind({"0000:65:00.0"}, {"0000:65:00.2"});
@@ -247,8 +215,7 @@ TEST_F(SharedSlot, UnbindAsksWhoUsesANetworkCardThatAFormerBuildTookAlong) {
 
 // In the GPU's own group it keeps the group on the host, as any foreign device does.
 TEST_F(SharedSlot, RefusesAForeignFunctionInTheGpusGroup) {
-  kernel_.add_function(
-      {.address = "0000:65:00.4", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  kernel_.add_function(test::kinds::kDisk, "0000:65:00.4", 41, "nvme");
   const RebindPlan plan = bind({"0000:65:00.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons,
@@ -256,11 +223,7 @@ TEST_F(SharedSlot, RefusesAForeignFunctionInTheGpusGroup) {
 }
 
 TEST_F(RebindPlanTest, RefusesAGroupWithAForeignDeviceAndNamesIt) {
-  kernel_.add_function({.address = "0000:05:01.0",
-                        .ids = "10de:1db6",
-                        .class_code = 0x030200,
-                        .group = 12,
-                        .driver = "nouveau"});
+  kernel_.add_function({"10de:1db6", 0x030200}, "0000:05:01.0", 12, "nouveau");
   kernel_.add_function({.address = "0000:05:02.0", .ids = "1002:5046", .group = 12, .driver = "radeon"});
   const RebindPlan plan = bind({"0000:05:01.0"});
   EXPECT_THAT(plan.rebinds, IsEmpty());
@@ -291,11 +254,7 @@ TEST_F(RebindPlanTest, TakesAudioAndUsbOfTheCardAlongWhenAsked) {
                                OfTheCard{"0000:05:01.3", "144d:a80a", 0x010802, false}}) {
     SCOPED_TRACE(one.address);
     SCOPED_TRACE(one.ids);
-    kernel_.add_function({.address = one.address,
-                          .ids = one.ids,
-                          .class_code = one.class_code,
-                          .group = 12,
-                          .driver = "snd_hda_intel"});
+    kernel_.add_function({one.ids, one.class_code}, one.address, 12, "snd_hda_intel");
     const RebindPlan alone = bind({"0000:05:01.0"});
     ASSERT_EQ(alone.refusals.size(), 1U);
     const std::string with = std::string("if it is of the card, `--with ") + one.address + "` binds it too";
@@ -335,11 +294,7 @@ TEST_F(RebindPlanTest, IsBlockedByAHostBridgeWithADriverButNotByOneWithout) {
   kernel_.add_function({.address = "0000:05:01.0", .group = 12, .driver = "nouveau"});
   kernel_.add_function({.address = "0000:00:00.0", .ids = "8086:3e30", .class_code = 0x060000, .group = 12});
   EXPECT_THAT(bind({"0000:05:01.0"}).refusals, IsEmpty());
-  kernel_.add_function({.address = "0000:00:00.1",
-                        .ids = "8086:3e31",
-                        .class_code = 0x060000,
-                        .group = 12,
-                        .driver = "skx_uncore"});
+  kernel_.add_function({"8086:3e31", 0x060000}, "0000:00:00.1", 12, "skx_uncore");
   const RebindPlan plan = bind({"0000:05:01.0"});
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre(HasSubstr("skx_uncore")));
@@ -559,8 +514,7 @@ TEST_F(RebindPlanTest, RefusesAGroupWhoseForeignMemberCannotBeRead) {
 
 TEST_F(RebindPlanTest, SaysWhatTheKernelWouldStillObjectTo) {
   test::add_four_function_card(kernel_);
-  kernel_.add_function(
-      {.address = "0000:66:00.0", .ids = "144d:a80a", .class_code = 0x010802, .group = 41, .driver = "nvme"});
+  kernel_.add_function(test::kinds::kDisk, "0000:66:00.0", 41, "nvme");
   RebindPlan plan = bind({"0000:65:00.0"});
   EXPECT_THAT(plan.refusals.at(0).blockers, testing::Optional(ElementsAre(at("0000:66:00.0"))));
   untouchable_[at("0000:65:00.0")] = "carries 2 vGPUs";

@@ -274,24 +274,14 @@ TEST_F(RebindingTogether, SaysWhatTheRollbackCouldNotMend) {
 // What one unit is refused for must not find its group held until the others are done.
 TEST_F(RebindingTogether, FreesARefusedUnitBeforeTheOthersRebind) {
   add_gpus(2);
-  class LateVm final : public UseProbe {
-   public:
-    Result<UseReport> look(std::span<const UseQuestion> /*questions*/) override {
-      UseReport report;
-      report.unknown = {++looks_ == 1 ? "libvirt: slow" : "libvirt: gone"};
-      if (looks_ > 1) {
-        report.users["0000:02:00.0"] = {{.kind = DeviceUser::Kind::virtual_machine,
-                                         .name = "late",
-                                         .pid = 5,
-                                         .what = "its group",
-                                         .pod_uid = {}}};
-      }
-      return report;
-    }
-
-   private:
-    int looks_ = 0;
-  } probe;
+  test::ProbeOf probe([](int look) {
+    UseReport report;
+    report.unknown = {look == 1 ? "libvirt: slow" : "libvirt: gone"};
+    if (look > 1)
+      report.users["0000:02:00.0"] = {
+          {.kind = DeviceUser::Kind::virtual_machine, .name = "late", .pid = 5, .what = "its group"}};
+    return report;
+  });
   const RebindContext context{.host = &kernel_,
                               .writer = &kernel_,
                               .probe = &probe,

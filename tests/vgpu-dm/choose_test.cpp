@@ -79,10 +79,9 @@ TEST_F(Choose, SaysWhatIsInTheWay) {
   const Choice choice = choose_on_first(6144);
   EXPECT_FALSE(choice.smallest);
   EXPECT_EQ(code_of(choice.reason), Errc::refused);
-  EXPECT_EQ(
-      message_of(choice.reason),
-      "GPU 0 (0000:05:00.0): T4-8Q (8192 MiB) would do, but none can be made now; it carries 1 x T4-8C, "
-      "1 x T4-8Q");
+  EXPECT_EQ(message_of(choice.reason),
+            "GPU 0 (0000:05:00.0): T4-8Q (8192 MiB) would do, but the GPU is full: it carries 1 x T4-8C, "
+            "1 x T4-8Q");
   EXPECT_THAT(hint_of(choice.reason), HasSubstr("remove its vGPUs"));
 }
 
@@ -157,6 +156,108 @@ TEST_F(ChooseAmong, TypesTakesNoneThatAProfileCannotName) {
   offer("GRID T4-8Q", 2, 8192);
   EXPECT_EQ(chosen(1024), "T4-8Q (8192 MiB), 2 left");
 }
+
+/// A GPU that carries vGPUs, or offers names that no file can have.
+struct NoFit {
+  std::string name;
+  std::vector<mdev::VgpuType> types;  ///< those without `available` cannot be made now
+  std::vector<std::string> carried;
+  std::error_code code;
+  std::string message;
+  std::string hint;
+};
+void PrintTo(const NoFit& row, std::ostream* out) {
+  *out << row.name;
+}
+class ChooseSays : public ChooseAmong, public testing::WithParamInterface<NoFit> {};
+
+mdev::VgpuType of_mib(const std::string& name, std::uint32_t mib, std::uint32_t available) {
+  return {.id = name,
+          .name = "NVIDIA " + name,
+          .short_name = name.substr(name.find_last_of(' ') + 1),
+          .available = available,
+          .framebuffer_mib = mib};
+}
+
+TEST_P(ChooseSays, WhyNoTypeWith8192MibIsChosen) {
+  gpu.parents.front().types = GetParam().types;
+  for (const std::string& carried : GetParam().carried) {
+    mdev::VgpuDevice& device = gpu.devices.emplace_back();
+    device.type_id = carried;
+    device.type_name = carried;
+    device.short_name = carried;
+  }
+  const Choice choice =
+      choose_types({.gpus = {gpu}, .notes = {}}, {}, {.framebuffer_mib = 8192, .series = {}});
+  EXPECT_FALSE(choice.smallest);
+  ASSERT_TRUE(choice.reason);
+  EXPECT_EQ(choice.reason->code, GetParam().code);
+  EXPECT_THAT(choice.reason->message, HasSubstr(GetParam().message));
+  EXPECT_THAT(choice.reason->hint, HasSubstr(GetParam().hint));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, ChooseSays,
+    testing::Values(
+        NoFit{.name = "full_of_that_size",
+              .types = {of_mib("L40S-12Q", 12288, 0)},
+              .carried = {"L40S-12Q", "L40S-12Q"},
+              .code = Errc::refused,
+              .message = "L40S-12Q (12288 MiB) would do, but the GPU is full: it carries 2 x L40S-12Q",
+              .hint = "remove its vGPUs, or take another GPU"},
+        NoFit{.name = "another_size",
+              .types = {of_mib("T4-4Q", 4096, 3), of_mib("T4-8Q", 8192, 0)},
+              .carried = {"T4-4Q"},
+              .code = Errc::refused,
+              .message = "T4-8Q (8192 MiB) would do, but none fits together with 1 x T4-4Q",
+              .hint = "T4-4Q (4096 MiB) can still be made: ask for that size, or remove the GPU's vGPUs"},
+        NoFit{
+            .name = "mixed_sizes",
+            .types = {of_mib("L40S-1Q", 1024, 9), of_mib("L40S-6Q", 6144, 1), of_mib("L40S-24Q", 24576, 0)},
+            .carried = {"L40S-24Q", "L40S-6Q"},
+            .code = Errc::refused,
+            .message = "L40S-24Q (24576 MiB) would do, but none fits together with 1 x L40S-24Q, 1 x L40S-6Q",
+            .hint = "L40S-6Q (6144 MiB) can still be made"},
+        NoFit{
+            .name = "on_gpu_instances",
+            .types = {of_mib("DC-1-3Q", 3072, 6), of_mib("DC-1-12Q", 12288, 0)},
+            .carried = {"DC-1-3Q", "DC-2-48Q"},
+            .code = Errc::refused,
+            .message = "DC-1-12Q (12288 MiB) would do, but none fits together with 1 x DC-1-3Q, 1 x DC-2-48Q",
+            .hint = "DC-1-3Q (3072 MiB) can still be made"},
+        NoFit{.name = "full_of_an_unknown_type",
+              .types = {},
+              .carried = {"1153"},
+              .code = Errc::refused,
+              .message = "the GPU is full: it carries 1 x 1153, and its driver lists no types now",
+              .hint = "remove its vGPUs"},
+        NoFit{
+            .name = "a_name_for_no_file",
+            .types = {of_mib("T4-1Q", 1024, 14), of_mib("T4-16", 16384, 1)},
+            .carried = {},
+            .code = Errc::unsupported,
+            .message = "T4-16 (16384 MiB) would do, but no file can name it; the largest other one is T4-1Q "
+                       "(1024 MiB)",
+            .hint = "ask for less, or give the GPU away whole"},
+        NoFit{.name = "a_name_for_no_file_alone",
+              .types = {of_mib("T4-8B4", 8192, 1)},
+              .carried = {},
+              .code = Errc::unsupported,
+              .message = "T4-8B4 (8192 MiB) would do, but no file can name it",
+              .hint = "give the GPU away whole"},
+        NoFit{.name = "a_name_that_two_types_share",
+              .types = {of_mib("One DC-8Q", 8192, 1), of_mib("Two DC-8Q", 8192, 1)},
+              .carried = {},
+              .code = Errc::unsupported,
+              .message = "DC-8Q (8192 MiB) would do, but no file can name it",
+              .hint = "give the GPU away whole"},
+        NoFit{.name = "only_small_names_for_no_file",
+              .types = {of_mib("T4-2B4", 2048, 8)},
+              .carried = {},
+              .code = Errc::unsupported,
+              .message = "no GPU asked offers a vGPU type with 8192 MiB or more",
+              .hint = "`ferry vgpu types`"}),
+    [](const auto& row) { return row.param.name; });
 
 TEST_F(ChooseAmong, VirtualFunctionsCountsNoMoreThanTheGpuHas) {
   gpu.parents.clear();

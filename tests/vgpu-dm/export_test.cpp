@@ -108,12 +108,14 @@ TEST_F(Export, RefusesWhatNoDriverHasTaken) {
   EXPECT_THAT(test::hint_of(error), HasSubstr("vgpu delete --foreign --device 0000:05:00.0"));
 }
 
-TEST_F(Export, RefusesATypeThatV1HasNoNameFor) {
+TEST_F(Export, RefusesATypeThatNoFileCanName) {
   node.mdev.add_parent(GpuNode::kSecond, {{"nvidia-900", "GRID T4-2B4", 2048, 8}});
   node.mdev.add_device(GpuNode::kSecond, "nvidia-900", kA);
   const auto error = refusal();
   EXPECT_EQ(test::code_of(error), Errc::unsupported);
-  EXPECT_EQ(message_of(error), "GPU 1 (0000:06:00.0): carries T4-2B4, a name that cannot stand in a v1 file");
+  EXPECT_EQ(message_of(error), std::string("GPU 1 (0000:06:00.0): carries vGPU ") + kA +
+                                   " of type T4-2B4, which no file can name");
+  EXPECT_THAT(test::hint_of(error), HasSubstr("vgpu delete --foreign --device 0000:06:00.0"));
 }
 
 TEST_F(Export, RefusesANameThatMayBeTwoTypes) {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <deque>
+
 #include <gmock/gmock.h>
 
 #include "tests/support/must.h"
@@ -50,9 +52,11 @@ mdev::VgpuGpu board(std::uint16_t device) {
 class InstancePlanTest : public testing::Test {
  protected:
   void want(const std::string& type, std::uint32_t count) {
-    wants_.push_back({.type = test::must(VgpuTypeName::parse(type)),
-                      .count = count,
-                      .place = "p.yaml:" + std::to_string(wants_.size() + 6)});
+    const VgpuCount& entry =
+        entries_.emplace_back(VgpuCount{.type = test::must(VgpuTypeName::parse(type)),
+                                        .count = count,
+                                        .place = "p.yaml:" + std::to_string(wants_.size() + 6)});
+    wants_.push_back({.entry = &entry});
   }
   /// A slice there is, and how many more of each kind fit beside it.
   void has(std::uint32_t id, std::uint32_t profile) {
@@ -78,7 +82,9 @@ class InstancePlanTest : public testing::Test {
 
   std::uint16_t device_ = 0x2335;
   mdev::ManagedGpu gpu_ = h200();
-  std::vector<InstanceWant> wants_;
+  std::deque<VgpuCount> entries_;
+  std::deque<mdev::VgpuDevice> devices_;
+  std::vector<Want> wants_;
   std::set<std::uint32_t> busy_;
 };
 
@@ -183,7 +189,10 @@ class BesideWhatStays : public InstancePlanTest {
   }
   /// One more of the last want's stays, on an instance.
   void stays(const char* id, std::uint32_t instance) {
-    wants_.back().staying.push_back({.id = id, .instance = instance});
+    mdev::VgpuDevice& device = devices_.emplace_back();
+    device.id.text = id;
+    device.gpu_instance = instance;
+    wants_.back().kept.push_back(&device);
     busy_.insert(instance);
   }
 };
@@ -210,7 +219,7 @@ TEST_F(BesideWhatStays, AnotherSizeHasTheInstanceThatIsFree) {
   stays("0000:17:00.5", 2);
   want("DC-2-24Q", 2);
   EXPECT_THAT(steps(), IsEmpty());
-  wants_.back().count = 3;
+  entries_.back().count = 3;
   EXPECT_THAT(message_of(plan().refusal), testing::HasSubstr("GPU instance 2 keeps vGPUs 0000:17:00.4 and "
                                                              "0000:17:00.5"));
 }
@@ -222,7 +231,7 @@ TEST_F(BesideWhatStays, TheSameSizeHasWhatIsFreeThere) {
   stays("0000:17:00.4", 1);
   stays("0000:17:01.0", 2);
   EXPECT_THAT(steps(), IsEmpty());
-  wants_.front().count = 7;
+  entries_.front().count = 7;
   EXPECT_THAT(message_of(plan().refusal), testing::HasSubstr("need 3 GPU instances 2g.48gb+gfx, and 2 fit"));
 }
 
@@ -234,7 +243,7 @@ TEST_F(BesideWhatStays, WhatIsMissingIsMade) {
   want("DC-2-24Q", 1);
   EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx"));
   busy_ = {};
-  wants_.front().staying = {{.id = "0000:17:00.4", .instance = 9}};
+  devices_.front().gpu_instance = 9;
   EXPECT_THAT(steps(), ElementsAre("make a GPU instance 2g.48gb+gfx")) << "on one that nobody has seen";
 }
 

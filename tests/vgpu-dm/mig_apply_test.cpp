@@ -219,8 +219,7 @@ TEST(MigPlan, MakesLastWhatMayGoBesideThoseThatStay) {
                                     .short_name = "H200X-1-18C",
                                     .available = 1,
                                     .max_instances = 8,
-                                    .framebuffer_mib = 18432,
-                                    .device_api = {}};
+                                    .framebuffer_mib = 18432};
   for (const bool listed : {false, true}) {
     if (listed) gpu.parents.back().types.push_back(late_type);
     const GpuPlan made = plan_profile(both, snapshot).gpus.at(0);

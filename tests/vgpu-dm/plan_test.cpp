@@ -315,7 +315,9 @@ TEST_F(ProfilePlan, AsksNothingOfAGpuThatShallHaveNone) {
 
 TEST_F(ProfilePlan, WritesNothingWhileAnEarlierWriteIsStuck) {
   VgpuSnapshot snapshot = node.snapshot();
-  snapshot.stuck = {GpuNode::kFirst};
+  StuckWrite write;
+  write.value = GpuNode::kFirst;
+  snapshot.stuck = mdev::StuckGpus(std::vector{write});
   const VgpuPlan plan = plan_profile(on("[0, 1]", "{T4-4Q: 1}"), snapshot);
   EXPECT_EQ(refusal(plan.gpus.at(0), Errc::stuck),
             "GPU 0 (0000:05:00.0): an earlier write has not returned from the kernel");

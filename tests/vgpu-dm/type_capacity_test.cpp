@@ -55,7 +55,7 @@ class TypeCapacity : public testing::Test {
   /// The GPU as every scan completes it.
   mdev::VgpuGpu scanned() const {
     mdev::VgpuGpu out = gpu;
-    for (unsigned i = 0; i < kFunctions; ++i) {
+    for (unsigned i = 0; i < functions; ++i) {
       mdev::VgpuParent& parent = out.parents.emplace_back();
       parent.address = {
           .bus = 1, .device = static_cast<std::uint8_t>(i / 8), .function = static_cast<std::uint8_t>(i % 8)};
@@ -85,6 +85,7 @@ class TypeCapacity : public testing::Test {
 
   mdev::VgpuGpu gpu;
   std::vector<mdev::VgpuType> offered;
+  unsigned functions = kFunctions;  ///< on the driver; the others are on another one
 };
 
 TEST_F(TypeCapacity, MigBackedTypesOfEachSeriesHaveTheRoomOfTheirGpuInstances) {
@@ -132,11 +133,34 @@ TEST_F(TypeCapacity, ABoardWithoutATableGoesByItsNames) {
   EXPECT_EQ(capacity("3060"), "? MiB, up to 48 of ?");
 }
 
-TEST_F(TypeCapacity, WithoutATableGpuInstancesAreNotKnown) {
+TEST_F(TypeCapacity, WithoutATableSlicesAreABoundForGpuInstances) {
   board(kUnknown);
-  offer({"X9-1-12Q", "X9-1-24A"});
-  EXPECT_EQ(capacity("X9-1-24A"), "24576 MiB, up to 48 of ?");
-  EXPECT_EQ(lacking("{X9-1-24A: 48}"), "");
+  offer({"X9-1-12Q", "X9-1-24A", "X9-1-24CME", "X9-3-48C", "X9-4-96C", "X9-7-96C"});
+  EXPECT_EQ(capacity("X9-1-24A"), "24576 MiB, up to 7 of ?");
+  EXPECT_EQ(capacity("X9-1-12Q"), "12288 MiB, up to 14 of ?") << "an instance may carry two";
+  EXPECT_EQ(capacity("X9-1-24CME"), "24576 MiB, 1 of ?");
+  EXPECT_EQ(capacity("X9-3-48C"), "49152 MiB, up to 2 of ?");
+  EXPECT_EQ(capacity("X9-4-96C"), "98304 MiB, 1 of ?");
+  EXPECT_EQ(capacity("X9-7-96C"), "98304 MiB, 1 of ?");
+  EXPECT_EQ(lacking("{X9-1-24A: 7}"), "");
+  EXPECT_THAT(lacking("{X9-1-24A: 8}"), HasSubstr("no room for 8 x X9-1-24A: 7 fit"));
+  EXPECT_THAT(lacking("{X9-4-96C: 2}"), HasSubstr("no room for 2 x X9-4-96C: 1 fit"));
+  // Its driver may hide the largest type then.
+  carry("X9-1-12Q");
+  EXPECT_EQ(capacity("X9-1-24A"), "24576 MiB, up to 47 of ?");
+  EXPECT_EQ(lacking("{X9-1-24A: 47}"), "");
+}
+
+TEST_F(TypeCapacity, AFunctionCarriesOneVgpu) {
+  board(kL40s);
+  offer({"L40S-1Q", "L40S-0Q", "L40S-12Q", "L40S-48Q"});
+  for (const unsigned number : {16U, 12U}) {
+    functions = number;
+    EXPECT_EQ(capacity("L40S-1Q"), fmt::format("1024 MiB, {0} of {0}", number));
+    EXPECT_EQ(capacity("L40S-0Q"), fmt::format("512 MiB, {0} of {0}", number));
+    EXPECT_EQ(capacity("L40S-12Q"), "12288 MiB, 4 of 4");
+    EXPECT_EQ(capacity("L40S-48Q"), "49152 MiB, 1 of 1") << "the memory stays as it is";
+  }
 }
 
 // The driver lists the types of this size alone, so that none is known to be the largest.
@@ -208,7 +232,7 @@ TEST(DriverName, HasItsNumbersAlsoWhereNoProfileCanWriteIt) {
     const auto name = VgpuTypeName::of_driver(text);
     if (!name) return std::string("none");
     return fmt::format("{} {} {}{}", name->board, name->slices.value_or(0), name->size_mib(),
-                       name->attribute == MigAttribute::me ? " ME" : "");
+                       name->attribute == "ME" ? " ME" : "");
   };
   EXPECT_EQ(numbers("L40S-12Q"), "L40S 0 12288");
   EXPECT_EQ(numbers("RTX6000-Ada-24Q"), "RTX6000-Ada 0 24576");

@@ -207,6 +207,7 @@ TEST(FillIn, BoundsATypeWithoutAMaximumByTheFramebuffer) {
   const auto most = [](const char* name) {
     mdev::VgpuInventory inventory = one_gpu(board(0x26b9), type_called("7", name));
     inventory.gpus[0].framework = &mdev::vendor_vfio();
+    inventory.gpus[0].parents.resize(4);
     fill_in(inventory.gpus);
     return inventory.gpus[0].parents[0].types[0].max_instances;
   };

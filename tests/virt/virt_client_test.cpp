@@ -74,7 +74,9 @@ TEST_F(VirtClient, TakesNothingForAnAnswerThatIsNone) {
 
 TEST(FerryVirt, KeepsItsExitStatuses) {
   const auto status = [](const std::vector<std::string>& arguments) {
-    return must(run_helper(FERRY_VIRT, arguments, 20s)).exit_status;
+    std::vector<std::string> words = {FERRY_VIRT};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return must(run_for_output(FERRY_VIRT, words, {}, {.time = 20s})).status;
   };
   EXPECT_EQ(status({"domains", "--connect", "test:///default"}), 0);
   EXPECT_EQ(status({"--help"}), 0);

@@ -80,11 +80,18 @@ std::optional<Error> no_host_driver(const PciFunction& function) {
                      "keep pci-stub off it (pci-stub.ids, driver_override), unbind it there, and write its "
                      "address to /sys/bus/pci/drivers_probe"};
   if (function.driver) return std::nullopt;
-  return Error{.code = Errc::failed,
-               .message = "no driver has taken it: neither the host nor a VM can use it now",
-               .hint =
-                   "install or load its driver, which then takes it; `dmesg` says why a loaded one does "
-                   "not"};
+  Error none{.code = Errc::failed,
+             .message = "no driver has taken it: neither the host nor a VM can use it now",
+             .hint =
+                 "install or load its driver, which then takes it; `dmesg` says why a loaded one does not; a "
+                 "driver_override that names another driver is to be cleared first"};
+  if (function.driver_override)
+    none.hint = fmt::format(
+        "the kernel binds only {0}, which its driver_override names: `echo > "
+        "/sys/bus/pci/devices/{1}/driver_override`, then `echo {1} > "
+        "/sys/bus/pci/drivers_probe`",
+        *function.driver_override, function.address.text());
+  return none;
 }
 
 std::vector<std::string> modules_for(std::string_view modalias, std::string_view modules_alias) {

@@ -2,8 +2,6 @@
 // Objections to a change of a unit's drivers.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,7 +19,7 @@ class Objections {
     if (refusal_.hint.empty()) refusal_.hint = hint;
   }
   void add(const Finding& finding) {
-    if (finding.answer == Answer::yes && is_the_kernels(finding.rule)) refusal_.kernel_refuses = true;
+    if (finding.answer == Answer::yes && rule(finding.rule).of_the_kernel) refusal_.kernel_refuses = true;
     add(finding.text, finding.advice);
   }
   /// Adds an objection that ends once the device user closes the function.
@@ -39,14 +37,6 @@ class Objections {
   }
 
  private:
-  /// True if the kernel gives no VM such a device, even if Ferry bound it.
-  static bool is_the_kernels(RuleId rule) {
-    constexpr std::array kRules = {RuleId::off_the_bus,    RuleId::unreadable,   RuleId::power_error,
-                                   RuleId::iommu_off,      RuleId::noiommu_mode, RuleId::no_group,
-                                   RuleId::reserved_region};
-    return std::ranges::find(kRules, rule) != kRules.end();
-  }
-
   Refusal refusal_;
   std::size_t users_ = 0;
 };

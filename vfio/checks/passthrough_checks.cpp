@@ -83,6 +83,11 @@ std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inven
     out.push_back(checks::bar_size_check(host, function, facts));
     out.push_back(checks::rom_check(function, facts));
   }
+  for (const auto& [address, of_function] : findings) {
+    const PciFunction* const function = inventory.find(address);
+    if (function == nullptr || rules.match(*function) || !on_vfio_driver(*function)) continue;
+    append(out, checks::of_rules(inventory, rules, *function, of_function));
+  }
   return out;
 }
 

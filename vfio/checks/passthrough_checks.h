@@ -19,8 +19,9 @@
 namespace ferry::vfio {
 
 /// The checks of the host come first, then those of each accelerator, by address: one for each check of the
-/// rules (finding.h), and those of facts that keep no VM from it. Ids are stable; the order of checks is not.
-/// `findings`: judge_all(). A host without an accelerator has the host's checks alone.
+/// rules (finding.h), and those of facts that keep no VM from it. The last are the checks of the rules for a
+/// function on a vfio driver that counts only where it is named, if `findings` has it (judge_all()). Ids are
+/// stable; the order of checks is not.
 std::vector<Check> passthrough_checks(const HostFs& host, const Inventory& inventory,
                                       const AcceleratorRules& rules, const GpuFindings& findings);
 

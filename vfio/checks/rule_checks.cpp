@@ -12,7 +12,7 @@
 namespace ferry::vfio::checks {
 namespace {
 
-/// What the host shows where no rule of a check has a finding.
+/// The facts of a check whose rules have no finding; empty: the check is left out.
 std::string fine(std::string_view check, const Inventory& inventory, const AcceleratorRules& rules,
                  const PciFunction& function) {
   const std::string path = "/" + sysfs_path(function.address).string();
@@ -42,7 +42,8 @@ std::string fine(std::string_view check, const Inventory& inventory, const Accel
   if (check == "virtual-functions-off") return fmt::format("{} has no virtfn*", path);
   if (check == "stuck-write") return "/run/ferry/stuck-writes has no write to its group";
   if (check == "fatal-errors") return fmt::format("{}/aer_dev_fatal: none since it was bound", path);
-  return group + "/devices has no function that manages NVSwitches";
+  if (check == "switch-management") return group + "/devices has no function that manages NVSwitches";
+  return {};
 }
 
 }  // namespace
@@ -61,13 +62,13 @@ std::vector<Check> of_rules(const Inventory& inventory, const AcceleratorRules& 
       if (rule(finding.rule).check == one.check) of_it.push_back(&finding);
     const bool of_group = one.check == "in-iommu-group" || one.check == "group-moves-whole" ||
                           one.check == "group-viable" || one.check == "reserved-regions";
-    // Without this error the facts of power_check() say more.
-    if (of_it.empty() && one.id == RuleId::power_error) continue;
     if (of_it.empty()) {
-      out.push_back(of_group && !has_group
-                        ? std::move(check).unknown("without an IOMMU group there is none to judge",
-                                                   "see iommu-active and noiommu-mode")
-                        : std::move(check).passed(fine(one.check, inventory, rules, function)));
+      std::string facts = fine(one.check, inventory, rules, function);
+      if (of_group && !has_group)
+        out.push_back(std::move(check).unknown("without an IOMMU group there is none to judge",
+                                               "see iommu-active and noiommu-mode"));
+      else if (!facts.empty())
+        out.push_back(std::move(check).passed(std::move(facts)));
       continue;
     }
 

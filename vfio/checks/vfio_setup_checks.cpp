@@ -248,6 +248,9 @@ Check override_check(const Inventory& inventory, const std::vector<PciAddress>& 
                                       "run as root");
     }
     if (auto text = override_of_another_driver(function)) differing.push_back(std::move(*text));
+    if (!function.driver && function.driver_override)
+      differing.push_back(fmt::format("driver_override of {} names {}, and no driver is bound",
+                                      function.address.text(), *function.driver_override));
   }
   if (differing.empty())
     return std::move(check).passed("none in /sys/bus/pci/devices names another driver than the one bound");

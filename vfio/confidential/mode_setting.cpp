@@ -66,10 +66,17 @@ void fields(Io& io, Value& outcome) {
 namespace {
 
 constexpr std::string_view kUndo = "undo";
-constexpr const char* kRecordHint = "it says which settings devices had before a change that was interrupted";
+constexpr const char* kRecordHint =
+    "it says which settings devices had before a change that was interrupted; docs/cc.md says what to do";
 
 // The kernel waits for up to 60 s for a device after a reset.
 constexpr std::chrono::seconds kForOneDevice{180};
+
+/// The ids of the board that has replaced a recorded one. Empty: none has, or that cannot be read now.
+std::string replaced_by(const HostFs& host, const RecordedDevice& device) {
+  const auto now = read_function(host, device.address);
+  return now && !now->problem && now->ids() != device.ids ? now->ids() : std::string();
+}
 
 class KernelBoard final : public ModeBoard, public PollClock {
  public:
@@ -82,6 +89,7 @@ class KernelBoard final : public ModeBoard, public PollClock {
   Result<> hold(const PciAddress& address) {
     auto function = read_function(host_, address);
     if (!function) return fail(std::move(function).error());
+    if (function->problem) return fail(*function->problem);
     const auto group = function->iommu_group;
     if (function->driver != "vfio-pci" || !group)
       return fail(
@@ -105,8 +113,24 @@ class KernelBoard final : public ModeBoard, public PollClock {
                 fmt::format("{}: its IOMMU group has no node in /dev/vfio to keep VMs away", address.text()));
   }
 
-  /// The device is none of this board; its group stays open.
-  void leave(const PciAddress& address) { devices_.erase(address); }
+  /// Removes the entries of boards that others have replaced: their settings went with them. Returns a
+  /// warning; empty: there are none.
+  Result<std::string> drop_replaced() {
+    std::string out;
+    std::erase_if(recorded_.devices, [&](const RecordedDevice& device) {
+      const std::string now = replaced_by(host_, device);
+      if (now.empty()) return false;
+      out += fmt::format(
+          "{}{}: a change of the confidential mode of a board {} was interrupted, and a board {} is there "
+          "now: the entry is removed from /{}",
+          out.empty() ? "" : "; ", device.address.text(), device.ids, now, kModeRecordFile);
+      return true;
+    });
+    if (out.empty()) return out;
+    // No device is held yet, so that this writes the other entries.
+    if (auto written = record({}); !written) return fail(std::move(written).error());
+    return out;
+  }
 
   PollClock& clock() override { return *this; }
   std::chrono::milliseconds now() const override {
@@ -179,14 +203,6 @@ class KernelBoard final : public ModeBoard, public PollClock {
   std::map<PciAddress, Held> devices_;
 };
 
-// The record has no device if there is no file.
-Result<ModeRecord> load_record(const HostFs& host) {
-  const auto text = host.read_file(kModeRecordFile);
-  if (!text && is_gone(text.error())) return ModeRecord();
-  if (!text) return fail(text.error());
-  return read_mode_record(*text);
-}
-
 ModeOutcome refusal(std::string problem) {
   return {.problem = std::move(problem), .refused = true};
 }
@@ -206,16 +222,14 @@ ModeOutcome change(KernelBoard& board, std::string_view mode_word, std::string_v
   return change_modes(board, devices, *mode);
 }
 
-// A device that cannot be held now, or is another board by now, stays recorded.
+// A device that cannot be held now stays recorded.
 ModeOutcome undo(KernelBoard& board) {
+  const auto dropped = board.drop_replaced();
+  if (!dropped) return {.problem = dropped.error().message};
   std::vector<RecordedDevice> held;
   std::vector<DeviceOutcome> left;
   for (const RecordedDevice& device : board.recorded()) {
-    auto holds = board.hold(device.address);
-    if (holds && board.ids(device.address) != device.ids) {
-      board.leave(device.address);
-      holds = fail(Errc::refused, fmt::format("{} is another device by now", device.address.text()));
-    }
+    const auto holds = board.hold(device.address);
     if (holds) {
       held.push_back(device);
     } else {
@@ -227,6 +241,7 @@ ModeOutcome undo(KernelBoard& board) {
   }
   ModeOutcome out = undo_mode_change(board, held);
   out.devices.insert(out.devices.end(), left.begin(), left.end());
+  if (!dropped->empty()) out.problem = *dropped + (out.problem.empty() ? "" : "; " + out.problem);
   return out;
 }
 
@@ -250,23 +265,34 @@ Result<ModeRecord> read_mode_record(std::string_view text) {
   return read_json(text, kModeRecordFile, kRecordHint, read_fields<ModeRecord>);
 }
 
+Result<ModeRecord> mode_record_of(const HostFs& host) {
+  const auto text = host.read_file(kModeRecordFile);
+  if (!text && is_gone(text.error())) return ModeRecord();
+  if (!text) return fail(text.error());
+  return read_mode_record(*text);
+}
+
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host) {
   std::vector<PciAddress> out;
-  if (const auto record = load_record(host))
-    for (const RecordedDevice& device : record->devices) out.push_back(device.address);
+  if (const auto record = mode_record_of(host))
+    for (const RecordedDevice& device : record->devices)
+      if (replaced_by(host, device).empty()) out.push_back(device.address);
   return out;
 }
 
 std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const PciAddress> among) {
   std::map<PciAddress, std::string> out;
-  const auto record = load_record(host);
+  const auto record = mode_record_of(host);
   for (const PciAddress& device : among) {
+    const auto is_open = [&](const RecordedDevice& one) {
+      return one.address == device && replaced_by(host, one).empty();
+    };
     if (!record)
       out.emplace(device,
                   fmt::format("the record of a change of confidential modes may name {}, and cannot be read: "
                               "{}; docs/cc.md says what to do",
                               device.text(), record.error().message));
-    else if (std::ranges::find(record->devices, device, &RecordedDevice::address) != record->devices.end())
+    else if (std::ranges::any_of(record->devices, is_open))
       out.emplace(device,
                   fmt::format("a change of the confidential mode of {} is recorded in /{} and has not "
                               "ended; `ferry cc set` undoes an interrupted one (docs/cc.md)",
@@ -283,7 +309,8 @@ std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory
 }
 
 bool has_interrupted_mode_change(const HostFs& host) {
-  return host.exists(kModeRecordFile);
+  const auto record = mode_record_of(host);
+  return !record || !record->devices.empty();
 }
 
 std::string answer_mode_call(const HostFs& host, std::string_view request) {
@@ -301,7 +328,7 @@ std::string answer_mode_call(const HostFs& host, std::string_view request) {
   if (!reading) return failed(reading.error().message);
   const std::vector<std::string> faults = reading->restore(writable);
   if (!faults.empty()) return failed(faults.front());
-  auto recorded = load_record(writable);
+  auto recorded = mode_record_of(writable);
   if (!recorded) return failed(recorded.error().text());
 
   KernelBoard board(writable, std::move(*reading), std::move(*recorded));
@@ -310,7 +337,7 @@ std::string answer_mode_call(const HostFs& host, std::string_view request) {
 }
 
 ModeOutcome undo_interrupted_mode_change(HostWriter& writer, const HostFs& host) {
-  const auto recorded = load_record(host);
+  const auto recorded = mode_record_of(host);
   if (!recorded) return {.problem = recorded.error().text()};
   if (recorded->devices.empty()) return {};
   auto undone = ask_child(writer, std::string(kUndo), recorded->devices.size(),

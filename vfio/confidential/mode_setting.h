@@ -34,9 +34,12 @@ struct ModeRecord {
 std::string mode_record_text(const ModeRecord& record);
 /// Errc::malformed_host: no such record; the message has the place.
 Result<ModeRecord> read_mode_record(std::string_view text);
+/// The record of a host, without devices if there is no file.
+Result<ModeRecord> mode_record_of(const HostFs& host);
 
+/// True for a record with devices, and for one that cannot be read.
 bool has_interrupted_mode_change(const HostFs& host);
-/// Its devices; empty: there are none, or the record cannot be read.
+/// Its devices that no other board has replaced; empty: there are none, or the record cannot be read.
 std::vector<PciAddress> interrupted_mode_changes(const HostFs& host);
 /// The devices of NVIDIA in `among` that no VM may get before the change has ended, with the reason as a
 /// sentence without its full stop, for Observed::open_modes. A record that cannot be read may name them all.
@@ -48,7 +51,8 @@ std::map<PciAddress, std::string> open_modes(const HostFs& host, const Inventory
 ModeOutcome set_modes(HostWriter& writer, const HostFs& host, std::span<const PciAddress> devices,
                       WantedMode mode);
 
-/// Undoes the recorded changes. A device that cannot be held, or is gone, is `unknown` and stays recorded.
+/// Undoes the recorded changes. A device that cannot be held, or is gone, is `unknown` and stays recorded. An
+/// entry of a board that another one has replaced is removed, with a warning in `problem`.
 ModeOutcome undo_interrupted_mode_change(HostWriter& writer, const HostFs& host);
 
 /// The child's side, a HostLibrary of this name. The request is a mode and a line for each address, or

@@ -85,6 +85,8 @@ struct Rule {
   Blocks blocks_unlooked = Blocks::nothing;  ///< what Answer::not_looked blocks
   /// The device itself does not work, whoever has it: its vGPUs do not work either.
   bool of_the_device = false;
+  /// The kernel gives no VM such a device, even if Ferry bound it.
+  bool of_the_kernel = false;
   /// It counts only against a change of drivers: it does not matter for a unit that is on vfio already.
   bool of_a_change = false;
   /// It ends with a device user, or by a step that a policy or a claim takes first.

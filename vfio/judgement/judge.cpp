@@ -63,7 +63,10 @@ class Judgement {
       if (observed_.unreadable_records == nullptr) continue;
       if (const auto record = observed_.unreadable_records->find(group);
           record != observed_.unreadable_records->end())
-        add(RuleId::record_unreadable, first(), record->second.message, record->second.hint);
+        add(RuleId::record_unreadable, first(), record->second.message,
+            !record->second.hint.empty() ? record->second.hint
+                                         : "make the file readable, or remove it: `ferry vfio unbind` then "
+                                           "lets the kernel choose a driver");
     }
     std::ranges::stable_sort(found_, {}, [](const Finding& finding) {
       return std::pair(finding.answer != Answer::yes, finding.rule);
@@ -261,7 +264,9 @@ class Judgement {
     }
     if (const auto why = observed_.use->blind_to(name); !why.empty())
       add(RuleId::in_use, function, fmt::format("Ferry cannot find out whether {} is in use: {}", name, why),
-          "run as root in the host's PID namespace, with the capabilities that SECURITY.md names",
+          !observed_.use->blind_hint.empty()
+              ? observed_.use->blind_hint
+              : "run as root in the host's PID namespace, with the capabilities that SECURITY.md names",
           Answer::not_looked);
     for (const DeviceUser& user : observed_.use->of(name)) {
       if (user.only_a_screen()) continue;  // judge_screen() has it

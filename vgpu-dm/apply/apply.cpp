@@ -8,8 +8,8 @@
 
 #include "common/side_by_side.h"
 #include "common/text/words.h"
-#include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
+#include "mdev/stuck_gpus.h"
 #include "vfio/bind/undo_journal.h"
 #include "vfio/pci/pci_function.h"
 #include "vfio/quiesce/quiesce_plan.h"
@@ -23,24 +23,6 @@
 
 namespace ferry::vgpu {
 namespace {
-
-Result<std::set<std::string>> stuck_devices(HostFs& host, const mdev::VgpuInventory& inventory) {
-  auto writes = stuck_writes(host);
-  if (!writes) return fail(std::move(writes).error());
-  std::set<std::string> out;
-  for (const StuckWrite& write : *writes) {
-    if (is_read(write)) continue;
-    for (const mdev::VgpuGpu& gpu : inventory.gpus) {
-      const auto note = [&](const std::string& device) {
-        if (concerns(write, device)) out.insert(device);
-      };
-      note(gpu.address().text());
-      for (const mdev::VgpuParent& parent : gpu.parents) note(parent.address.text());
-      for (const mdev::VgpuDevice& device : gpu.devices) note(device.id.text);
-    }
-  }
-  return out;
-}
 
 vfio::RebindContext release_context(const VgpuHost& on) {
   return {.host = &on.host,
@@ -118,7 +100,7 @@ Result<FullSnapshot> look_at_all(const VgpuHost& on, const GpuPlanner& planner,
   if (!inventory) return fail(std::move(inventory).error());
   auto vgpus = scan_known_vgpus(on.host, *inventory, on.rules);
   if (!vgpus) return fail(std::move(vgpus).error());
-  auto stuck = stuck_devices(on.host, *vgpus);
+  auto stuck = mdev::StuckGpus::read(on.host);
   if (!stuck) return fail(std::move(stuck).error());
   auto bound = bound_by_ferry(on.host, *vgpus);
   if (!bound) return fail(std::move(bound).error());
@@ -179,8 +161,8 @@ void look_again(const VgpuHost& on, const GpuPlanner& planner, FullSnapshot& ful
   std::vector<mdev::VgpuGpu> looked_at;
   for (GpuPlan& of_gpu : plan.gpus) {
     if (of_gpu.steps.empty()) continue;
-    mdev::VgpuGpu& gpu = *std::ranges::find(full.snapshot.inventory.gpus, of_gpu.gpu,
-                                            [](const mdev::VgpuGpu& known) { return known.address(); });
+    mdev::VgpuGpu& gpu =
+        *std::ranges::find(full.snapshot.inventory.gpus, of_gpu.gpu, &mdev::VgpuGpu::address);
     if (auto now = scan_known_gpu_again(on.host, full.inventory, gpu)) {
       gpu = std::move(*now);
       looked_at.push_back(gpu);
@@ -235,9 +217,9 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
                      .error = std::move(*failure).during(gpu.label())};
       return;
     }
-    const SnapshotAge age = one_has_ended ? SnapshotAge::old : SnapshotAge::fresh;
+    const bool is_old = one_has_ended;
     GpuRun run(shared, planner, full.inventory, snapshot_of(full.snapshot, gpu.gpu), gpu, guarded_observer);
-    out.gpus[i] = run.run(gpu, age);
+    out.gpus[i] = run.run(gpu, is_old);
     if (!gpu.steps.empty()) one_has_ended = true;
     out.gpus[i].released = std::move(requests[i].released);
   });
@@ -283,28 +265,6 @@ GpuPlanner planner_for(const Profile& profile) {
     return plan_profile(profile, snapshot, gpu);
   };
   return planner;
-}
-
-GpuPlanner planner_for(const Removal& removal) {
-  return {.plan = [&](const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
-    return plan_removal(removal, snapshot, gpu);
-  }};
-}
-
-GpuPlanner planner_for(const Addition& addition) {
-  return {.plan = [&](const VgpuSnapshot& snapshot,
-                      const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); },
-          .asks_library = [&](const mdev::VgpuGpu& gpu) { return needs_library(addition, gpu); },
-          .may_switch = [&](const mdev::VgpuGpu& gpu,
-                            const mdev::ManagedGpu* said) { return may_switch_sizes(addition, gpu, said); }};
-}
-
-GpuPlanner planner_for(const FunctionsAgain& functions) {
-  return {.plan = [&](const VgpuSnapshot& snapshot,
-                      const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); },
-          .asks_library = [gpu = functions.gpu](const mdev::VgpuGpu& one) { return one.address() == gpu; },
-          .may_switch = [gpu = functions.gpu](const mdev::VgpuGpu& one,
-                                              const mdev::ManagedGpu*) { return one.address() == gpu; }};
 }
 
 }  // namespace
@@ -404,17 +364,32 @@ std::vector<Error> put_back(const VgpuHost& on, const Profile& profile, const Gp
 }
 
 Result<VgpuOutcome> remove_vgpus(const VgpuHost& on, const Removal& removal, const StepObserver& observe) {
-  return plan_and_apply(on, planner_for(removal), observe);
+  const GpuPlanner planner{.plan = [&](const VgpuSnapshot& snapshot, const mdev::VgpuGpu& gpu) {
+    return plan_removal(removal, snapshot, gpu);
+  }};
+  return plan_and_apply(on, planner, observe);
 }
 
 Result<VgpuOutcome> add_vgpu(const VgpuHost& on, const Addition& addition, const StepObserver& observe,
                              const vfio::Inventory* scanned) {
-  return plan_and_apply(on, planner_for(addition), observe, scanned);
+  const GpuPlanner planner{
+      .plan = [&](const VgpuSnapshot& snapshot,
+                  const mdev::VgpuGpu& gpu) { return plan_addition(addition, snapshot, gpu); },
+      .asks_library = [&](const mdev::VgpuGpu& gpu) { return needs_library(addition, gpu); },
+      .may_switch = [&](const mdev::VgpuGpu& gpu,
+                        const mdev::ManagedGpu* said) { return may_switch_sizes(addition, gpu, said); }};
+  return plan_and_apply(on, planner, observe, scanned);
 }
 
 Result<VgpuOutcome> enable_functions_again(const VgpuHost& on, const FunctionsAgain& functions,
                                            const StepObserver& observe) {
-  return plan_and_apply(on, planner_for(functions), observe);
+  const GpuPlanner planner{
+      .plan = [&](const VgpuSnapshot& snapshot,
+                  const mdev::VgpuGpu& gpu) { return plan_functions_again(functions, snapshot, gpu); },
+      .asks_library = [&](const mdev::VgpuGpu& gpu) { return gpu.address() == functions.gpu; },
+      .may_switch = [&](const mdev::VgpuGpu& gpu,
+                        const mdev::ManagedGpu*) { return gpu.address() == functions.gpu; }};
+  return plan_and_apply(on, planner, observe);
 }
 
 }  // namespace ferry::vgpu

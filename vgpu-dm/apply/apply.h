@@ -67,12 +67,12 @@ Result<std::vector<vfio::PciAddress>> recorded_functions_gone(const HostFs& host
 Result<VgpuSnapshot> look(const VgpuHost& on, std::span<const Profile> profiles = {},
                           const vfio::Inventory* scanned = nullptr);
 
-/// State of a GPU before the first write to it.
+/// State of a GPU before the first write to it, and changes since that a rollback must know.
 struct GpuBefore {
-  mdev::VgpuGpu gpu;
-  std::optional<mdev::ManagedGpu> managed;  ///< the library's answer; absent: none
-  bool prepared = false;                    ///< functions or modes were changed since, not only vGPUs
-  bool functions_are_ours = false;          ///< Ferry switched its virtual functions on since
+  mdev::VgpuGpu gpu = {};
+  std::optional<mdev::ManagedGpu> managed = {};  ///< the library's answer; absent: none
+  bool prepared = false;                         ///< functions or modes were changed, not only vGPUs
+  bool functions_are_ours = false;               ///< Ferry was the last to switch its functions on
   /// Parameters of whole virtual functions that were set since. They outlast the vGPU.
   std::map<mdev::VgpuId, std::string> params = {};
 };

@@ -25,71 +25,63 @@ constexpr int kMostUndoStages = 6;
 
 }  // namespace
 
-GpuOutcome GpuRun::run(const GpuPlan& first, SnapshotAge age) {
+GpuOutcome GpuRun::run(const GpuPlan& first, bool is_old) {
   if (first.refusal) return refused(first);
   if (!first.matched) return end(GpuOutcome::Kind::unmanaged);
   if (first.steps.empty()) return end(GpuOutcome::Kind::already_so);
-  if (age == SnapshotAge::old) {
-    if (auto r = look_again(Users::ask); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
+  if (is_old) {
+    if (auto r = look_again_with_users(); !r) return end(GpuOutcome::Kind::refused, std::move(r).error());
   }
 
-  mdev::VgpuGpu before = *gpu();
+  before_.gpu = *gpu();
   // A rollback does not bring back the 0 that an earlier run of Ferry left.
-  if (before.vf_autoprobe_left_off) before.vf_autoprobe = true;
-  managed_before_ = managed();
+  if (before_.gpu.vf_autoprobe_left_off) before_.gpu.vf_autoprobe = true;
+  before_.managed = managed();
   for (int stage = 0; stage < kMostStages; ++stage) {
-    const auto plan = next_plan(stage == 0 ? Users::as_before : Users::ask);
-    if (!plan) return fail_and_undo(before, Error(plan.error()));
+    const auto plan = next_plan(stage == 0);
+    if (!plan) return fail_and_undo(Error(plan.error()));
     if (const auto& refusal = plan->refusal) {
       if (outcome_.done.empty()) return refused(*plan);
-      return fail_and_undo(before, *refusal);
+      return fail_and_undo(*refusal);
     }
     if (plan->steps.empty()) {
       if (outcome_.done.empty()) return end(GpuOutcome::Kind::already_so);
-      outcome_.before = GpuBefore{.gpu = before,
-                                  .managed = managed_before_,
-                                  .prepared = prepared_,
-                                  .functions_are_ours = functions_are_ours_,
-                                  .params = params_before_};
+      outcome_.before = std::move(before_);
       return end(GpuOutcome::Kind::changed);
     }
     if (auto r = do_stage(plan->steps); !r) {
       const bool untouched = r.error().code == Errc::refused && outcome_.done.empty();
       if (untouched) return end(GpuOutcome::Kind::refused, std::move(r).error());
-      return fail_and_undo(before, std::move(r).error());
+      return fail_and_undo(std::move(r).error());
     }
   }
-  return fail_and_undo(before,
-                       Error{.code = Errc::failed,
-                             .message = before.label() + ": what was written did not hold when read back",
-                             .hint = "something else may be creating or removing vGPUs on this node"});
+  return fail_and_undo({.code = Errc::failed,
+                        .message = before_.gpu.label() + ": what was written did not hold when read back",
+                        .hint = "something else may be creating or removing vGPUs on this node"});
 }
 
 std::vector<Error> GpuRun::put_back(const GpuOutcome& changed) {
-  const mdev::VgpuGpu& before = changed.before->gpu;
   outcome_.done = changed.done;
-  managed_before_ = changed.before->managed;
-  prepared_ = changed.before->prepared;
-  functions_are_ours_ = changed.before->functions_are_ours;
-  params_before_ = changed.before->params;
+  before_ = changed.before.value();
   // The library is asked again, also about a GPU that has no functions now.
-  library_is_stale_ = managed_before_.has_value();
-  if (auto looked = look_again(Users::as_before); !looked) return {std::move(looked).error()};
-  if (auto undone = can_be_put_back(before); !undone) return {std::move(undone).error()};
-  if (auto undone = undo(before); !undone) outcome_.undo_errors.push_back(std::move(undone).error());
+  library_is_stale_ = before_.managed.has_value();
+  if (auto looked = look_again(); !looked) return {std::move(looked).error()};
+  if (auto undone = can_be_put_back(); !undone) return {std::move(undone).error()};
+  if (auto undone = undo(); !undone) outcome_.undo_errors.push_back(std::move(undone).error());
   return std::move(outcome_.undo_errors);
 }
 
 // A plan without steps may be made from a scan of the devices alone; steps are planned from a complete
-// scan. Users::ask probes users again: another program may have made a vGPU and given it to a VM since.
-Result<GpuPlan> GpuRun::next_plan(Users users) {
+// scan. After the first stage users are probed again: another program may have made a vGPU and given it to a
+// VM since.
+Result<GpuPlan> GpuRun::next_plan(bool is_first) {
   GpuPlan plan = planner_.plan(snapshot_, *gpu());
   if (only_devices_are_fresh_ && (plan.refusal || !plan.steps.empty())) {
-    if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error());
+    if (auto r = look_again(); !r) return fail(std::move(r).error());
     plan = planner_.plan(snapshot_, *gpu());
   }
-  if (users == Users::ask && !plan.steps.empty() && !plan.steps.front().only_adds()) {
-    if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error());
+  if (!is_first && !plan.steps.empty() && !plan.steps.front().only_adds()) {
+    if (auto r = look_again_with_users(); !r) return fail(std::move(r).error());
     plan = planner_.plan(snapshot_, *gpu());
   }
   return plan;
@@ -106,11 +98,12 @@ GpuOutcome GpuRun::refused(const GpuPlan& plan) {
   return end(GpuOutcome::Kind::refused, plan.refusal);
 }
 
-GpuOutcome GpuRun::fail_and_undo(const mdev::VgpuGpu& before, Error error) {
+GpuOutcome GpuRun::fail_and_undo(Error error) {
   if (error.code == Errc::stuck) {
     outcome_.undo_errors.push_back(
-        {.code = Errc::stuck, .message = before.label() + ": left as it is, since a write has not returned"});
-  } else if (auto undone = undo(before); !undone) {
+        {.code = Errc::stuck,
+         .message = before_.gpu.label() + ": left as it is, since a write has not returned"});
+  } else if (auto undone = undo(); !undone) {
     outcome_.undo_errors.push_back(std::move(undone).error());
   }
   return end(GpuOutcome::Kind::failed, std::move(error));
@@ -119,17 +112,17 @@ GpuOutcome GpuRun::fail_and_undo(const mdev::VgpuGpu& before, Error error) {
 // Rolls back in stages too: a virtual function takes another type only once its vGPU is gone. Each failed
 // write is kept as an error, and the other writes of its stage are still made. A stage that depends on a
 // failed one is not begun; no stage depends on the first, that of the parameters.
-Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
+Result<> GpuRun::undo() {
   const auto vgpus = [&](VgpuStep::Kind kind) {
     return [&, kind] {
-      auto steps = plan_undo(with_strangers(before), *gpu(), snapshot_.use);
+      auto steps = plan_undo(before_with_strangers(), *gpu(), snapshot_.use);
       std::erase_if(steps, [kind](const VgpuStep& step) { return step.kind != kind; });
       return steps;
     };
   };
-  const auto preparation = [&] { return undo_of_preparation(before); };
+  const auto preparation = [&] { return undo_of_preparation(); };
   // Parameters first: those of a whole virtual function can be set only while it is a vGPU.
-  if (!params_before_.empty()) {
+  if (!before_.params.empty()) {
     if (auto r = undo_stage([&] { return undo_of_params(); }); !r) return r;
   }
   const auto failed = [this, of_params = outcome_.undo_errors.size()] {
@@ -144,7 +137,7 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
   }
   for (int stage = 0; stage < kMostUndoStages && !failed(); ++stage) {
     if (auto r = undo_stage(preparation); !r) return r;
-    if (undo_of_preparation(before).empty()) break;
+    if (undo_of_preparation().empty()) break;
   }
   // Restores functions where the library's answer is missing.
   if (!failed()) {
@@ -154,27 +147,28 @@ Result<> GpuRun::undo(const mdev::VgpuGpu& before) {
        {VgpuStep::Kind::set_placement, VgpuStep::Kind::create, VgpuStep::Kind::set_params}) {
     if (auto r = undo_stage(vgpus(kind)); !r) return r;
   }
-  if (auto r = look_again(Users::as_before); !r) return fail(std::move(r).error().during("undo"));
-  auto left = plan_undo(with_strangers(before), *gpu(), {});
-  std::ranges::move(undo_of_preparation(before), std::back_inserter(left));
+  if (auto r = look_again(); !r) return fail(std::move(r).error().during("undo"));
+  auto left = plan_undo(before_with_strangers(), *gpu(), {});
+  std::ranges::move(undo_of_preparation(), std::back_inserter(left));
   if (!outcome_.undo_errors.empty()) return {};
   if (!left.empty()) return fail(Errc::failed, fmt::format("undo: still to do: {}", left.front().text()));
-  if (managed_before_ && prepared_ && !managed()) {
+  if (before_.managed && before_.prepared && !managed()) {
     return fail(Error(snapshot_.managed.at(outcome_.gpu).error())
                     .during("undo: Ferry cannot find out whether MIG mode, GPU instances and mixed sizes "
                             "are as before"));
   }
-  auto lost = not_put_back(with_strangers(before), *gpu());
+  auto lost = not_put_back(before_with_strangers(), *gpu());
   const char* hint = lost.empty() ? "" : "something else has made vGPUs on it meanwhile, which stay";
-  if (const auto now = managed(); now && managed_before_)
-    std::ranges::move(preparation_not_put_back(*managed_before_, *now), std::back_inserter(lost));
+  if (const auto now = managed(); now && before_.managed)
+    std::ranges::move(preparation_not_put_back(*before_.managed, *now), std::back_inserter(lost));
   if (lost.empty()) return {};
   return fail(Errc::failed, fmt::format("undo: {}", fmt::join(lost, "; ")), hint);
 }
 
 // vGPUs and functions that another program has made since stay: they count as if they were there before.
-mdev::VgpuGpu GpuRun::with_strangers(mdev::VgpuGpu before) {
-  const std::vector<mdev::VgpuDevice> known = before.devices;
+mdev::VgpuGpu GpuRun::before_with_strangers() {
+  mdev::VgpuGpu before = before_.gpu;
+  const std::vector<mdev::VgpuDevice>& known = before_.gpu.devices;
   const auto is = [](const mdev::VgpuDevice& device) {
     return [&device](const auto& other) { return other.id == device.id && other.type_id == device.type_id; };
   };
@@ -193,19 +187,19 @@ mdev::VgpuGpu GpuRun::with_strangers(mdev::VgpuGpu before) {
 std::vector<VgpuStep> GpuRun::undo_of_params() {
   std::vector<VgpuStep> steps;
   for (const mdev::VgpuDevice& device : gpu()->devices) {
-    const auto had = params_before_.find(device.id);
-    const bool differs = had != params_before_.end() && device.params != had->second;
+    const auto had = before_.params.find(device.id);
+    const bool differs = had != before_.params.end() && device.params != had->second;
     if (!differs || !snapshot_.use.of(device.id.text).empty()) continue;
     steps.push_back(params_of(*gpu(), device, had->second.empty() ? " " : had->second, "it had them before"));
   }
   return steps;
 }
 
-std::vector<VgpuStep> GpuRun::undo_of_preparation(const mdev::VgpuGpu& before) {
+std::vector<VgpuStep> GpuRun::undo_of_preparation() {
   const auto now = managed();
-  if (!managed_before_ || !now) return {};
-  auto steps =
-      plan_undo_preparation(*gpu(), before.function.sriov_numvfs > 0, *managed_before_, *now, snapshot_.use);
+  if (!before_.managed || !now) return {};
+  auto steps = plan_undo_preparation(*gpu(), before_.gpu.function.sriov_numvfs > 0, *before_.managed, *now,
+                                     snapshot_.use);
   // Functions of another program keep the mode as it is.
   if (functions_of_strangers() && !steps.empty() && steps.front().kind == VgpuStep::Kind::disable_vfs)
     return {};
@@ -217,7 +211,7 @@ template <typename Steps>
 Result<> GpuRun::undo_stage(const Steps& steps) {
   const auto& errors = outcome_.undo_errors;
   if (!errors.empty() && errors.back().code == Errc::stuck) return {};
-  if (auto r = look_again(Users::ask); !r) return fail(std::move(r).error().during("undo"));
+  if (auto r = look_again_with_users(); !r) return fail(std::move(r).error().during("undo"));
   std::vector<VgpuStep> awaited;
   for (const VgpuStep& step : steps()) {
     auto done = write(step);
@@ -232,7 +226,7 @@ Result<> GpuRun::undo_stage(const Steps& steps) {
   // A function with a vGPU that is still visible, or without types yet, takes no vGPU. The final check
   // reports a vGPU or function that does not come or go.
   if (!awaited.empty()) (void)read_back(awaited);
-  return look_again(Users::as_before);
+  return look_again();
 }
 
 Result<vfio::UseReport> ask(

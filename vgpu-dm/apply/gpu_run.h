@@ -49,9 +49,6 @@ struct GpuPlanner {
       [](const mdev::VgpuGpu&, const mdev::ManagedGpu*) { return false; };
 };
 
-/// Age of a snapshot: `fresh` was taken right before, `old` before other GPUs were changed.
-enum class SnapshotAge { fresh, old };
-
 /// The library's answer about a GPU. Errc::unsupported if there is no library.
 Result<mdev::ManagedGpu> ask_library(const VgpuHost& on, const vfio::PciAddress& gpu);
 
@@ -121,48 +118,46 @@ class GpuRun {
   }
 
   /// Applies the plan made from the snapshot, stage by stage; each further stage is planned from a scan after
-  /// the stage before. The snapshot must come from right before the first write, so an `old` one is replaced
-  /// first. `first` is the plan of an earlier snapshot; if it has no steps, it says why.
-  GpuOutcome run(const GpuPlan& first, SnapshotAge age);
+  /// the stage before. The snapshot must come from right before the first write, so one that `is_old`, since
+  /// other GPUs have been changed, is replaced first. `first` is the plan of an earlier snapshot; if it has
+  /// no steps, it says why.
+  GpuOutcome run(const GpuPlan& first, bool is_old);
   /// Undoes a run that had succeeded. Returns an error for each part that is not restored.
   std::vector<Error> put_back(const GpuOutcome& changed);
 
  private:
-  enum class Users { ask, as_before };
-  enum class Functions { to_be_switched, already_there };
-  /// The fate of the functions of removed vGPUs, if vfio/ unbinds them.
-  enum class After { functions_stay, functions_go };
-
   // gpu_run.cpp
-  Result<GpuPlan> next_plan(Users users);
+  Result<GpuPlan> next_plan(bool is_first);
   /// Must be the last call: moves the outcome out.
   GpuOutcome end(GpuOutcome::Kind kind, std::optional<Error> error = {});
   GpuOutcome refused(const GpuPlan& plan);
-  GpuOutcome fail_and_undo(const mdev::VgpuGpu& before, Error error);
-  Result<> undo(const mdev::VgpuGpu& before);
-  mdev::VgpuGpu with_strangers(mdev::VgpuGpu before);
-  bool functions_of_strangers() { return gpu()->function.sriov_numvfs > 0 && !functions_are_ours_; }
+  GpuOutcome fail_and_undo(Error error);
+  Result<> undo();
+  mdev::VgpuGpu before_with_strangers();
+  bool functions_of_strangers() { return gpu()->function.sriov_numvfs > 0 && !before_.functions_are_ours; }
   std::vector<VgpuStep> undo_of_params();
-  std::vector<VgpuStep> undo_of_preparation(const mdev::VgpuGpu& before);
+  std::vector<VgpuStep> undo_of_preparation();
   template <typename Steps>
   Result<> undo_stage(const Steps& steps);
 
   // gpu_stage.cpp: scans
   mdev::VgpuGpu* gpu() {
-    return &*std::ranges::find(snapshot_.inventory.gpus, outcome_.gpu,
-                               [](const mdev::VgpuGpu& g) { return g.address(); });
+    return &*std::ranges::find(snapshot_.inventory.gpus, outcome_.gpu, &mdev::VgpuGpu::address);
   }
   // The library's answer; absent: it was not asked, or gave none.
   std::optional<mdev::ManagedGpu> managed() const {
     const mdev::ManagedGpu* said = snapshot_.managed_gpu(outcome_.gpu);
     return said != nullptr ? std::optional(*said) : std::nullopt;
   }
-  Result<> can_be_put_back(const mdev::VgpuGpu& before);
+  Result<> can_be_put_back();
   void ask_library_again();
-  Result<> look_again(Users users);
+  /// Scans the GPU. Its users stay as they were known.
+  Result<> look_again();
+  Result<> look_again_with_users();
   void look_at_devices(std::span<const VgpuStep> steps);
   Result<> rescan();
-  Result<Functions> still_free(const VgpuStep& step);
+  /// False: the functions to enable are there already.
+  Result<bool> still_to_switch(const VgpuStep& step);
   Result<> read_back(std::span<const VgpuStep> steps);
 
   // gpu_stage.cpp: writes
@@ -171,18 +166,19 @@ class GpuRun {
   }
   Result<> do_stage(const std::vector<VgpuStep>& steps);
   void keep_params_of(std::span<const VgpuStep> steps);
-  Result<> write_stage(std::span<const VgpuStep> stage, bool placed, After after);
+  Result<> write_stage(std::span<const VgpuStep> stage, bool functions_go);
   Result<> write_each(std::span<const VgpuStep> steps);
   Result<> write_together(std::span<const VgpuStep> steps);
   Result<> remove_all(std::span<const VgpuStep> steps);
-  Result<> rebind_all(std::span<const VgpuStep> steps, After after);
+  /// `functions_go`: the functions of removed vGPUs are switched off next.
+  Result<> rebind_all(std::span<const VgpuStep> steps, bool functions_go);
   Result<> write(const VgpuStep& step);
   Result<> write_now(const VgpuStep& step);
   Result<> write_vgpu(const VgpuStep& step);
   Result<> write_attribute_of(const VgpuStep& step);
   Result<> switch_functions(const VgpuStep& step);
   Result<> keep_users_away(std::span<const VgpuStep> removals, RemovalFence& fence);
-  Result<vfio::RebindOutcome> rebind_functions(std::span<const VgpuStep> steps, After after);
+  Result<vfio::RebindOutcome> rebind_functions(std::span<const VgpuStep> steps, bool functions_go);
   // The result of one of the steps that rebind_functions() was called with.
   static Result<> rebound_to(const Result<vfio::RebindOutcome>& outcome, const VgpuStep& step);
   void note_failure(const VgpuStep& step, const Error& error) {
@@ -196,18 +192,15 @@ class GpuRun {
 
   const VgpuHost& on_;
   const GpuPlanner& planner_;
-  std::optional<mdev::ManagedGpu> managed_before_;
+  GpuBefore before_;
   bool library_is_stale_ = false;
-  bool prepared_ = false;            // functions or modes were changed, not only vGPUs
-  bool functions_are_ours_ = false;  // this run was the last to switch them on
   const vfio::Inventory* inventory_;
   vfio::Inventory own_;  // used once virtual functions have come or gone
   VgpuSnapshot snapshot_;
   bool only_devices_are_fresh_ =
       false;  // in snapshot_: the numbers of vGPUs still available are older than the last stage
-  std::map<mdev::VgpuId, std::string> params_before_;  // see GpuBefore::params
-  std::optional<VgpuStep> failed_creation_;            // it may exist all the same
-  std::optional<mdev::VgpuId> misplaced_;              // it exists, but not at its placement
+  std::optional<VgpuStep> failed_creation_;  // it may exist all the same
+  std::optional<mdev::VgpuId> misplaced_;    // it exists, but not at its placement
   const StepObserver& observe_;
   GpuOutcome outcome_;
 };

@@ -47,7 +47,8 @@ bool offers_all(const mdev::VgpuGpu& gpu, std::uint32_t number, const mdev::Mana
 }  // namespace
 
 // A driver that has just come back may take a while to offer its types.
-Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
+Result<> GpuRun::can_be_put_back() {
+  const mdev::VgpuGpu& before = before_.gpu;
   for (int attempt = 1;; ++attempt) {
     if (auto unwritable = cannot_write(*gpu(), snapshot_)) return fail(std::move(*unwritable));
     if (gpu()->function.driver != before.function.driver) {
@@ -58,7 +59,7 @@ Result<> GpuRun::can_be_put_back(const mdev::VgpuGpu& before) {
     const bool offers = !gpu()->parents.empty() || !before.on_itself();
     if (offers || attempt == kMostAttempts) return {};
     on_.pause(kTypesPollPeriod);
-    if (auto r = look_again(Users::as_before); !r) return r;
+    if (auto r = look_again(); !r) return r;
   }
 }
 
@@ -69,10 +70,10 @@ void GpuRun::ask_library_again() {
   auto said = ask_library(on_, outcome_.gpu);
   library_is_stale_ = !said;  // its earlier answer no longer holds
   snapshot_.managed.insert_or_assign(outcome_.gpu, std::move(said));
-  if (!prepared_ && !managed_before_) managed_before_ = managed();
+  if (!before_.prepared && !before_.managed) before_.managed = managed();
 }
 
-Result<> GpuRun::look_again(Users users) {
+Result<> GpuRun::look_again() {
   auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
   if (!now) return fail(std::move(now).error());
   *gpu() = std::move(*now);
@@ -80,9 +81,14 @@ Result<> GpuRun::look_again(Users users) {
   ask_library_again();
   if (auto kept = remember_names(on_.host, {gpu(), 1}); !kept && outcome_.notes.empty())
     outcome_.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
-  if (users == Users::as_before) return {};
+  return {};
+}
+
+Result<> GpuRun::look_again_with_users() {
+  if (auto r = look_again(); !r) return r;
   // The rollback may switch virtual functions off.
-  const bool may_go = prepared_ || planner_.may_shed_functions(*gpu(), snapshot_.managed_gpu(outcome_.gpu));
+  const bool may_go =
+      before_.prepared || planner_.may_shed_functions(*gpu(), snapshot_.managed_gpu(outcome_.gpu));
   const auto besides = [may_go](const mdev::VgpuGpu& gpu) {
     return may_go ? gpu.functions : std::vector<vfio::PciAddress>();
   };
@@ -109,17 +115,18 @@ Result<> GpuRun::switch_functions(const VgpuStep& step) {
   Result<> done;
   {
     const std::lock_guard lock(driver_calls());
-    if (auto free = still_free(step); !free || *free == Functions::already_there) {
-      if (!free) return fail(free.error());
-      functions_are_ours_ = false;
+    const auto to_switch = still_to_switch(step);
+    if (!to_switch) return fail(to_switch.error());
+    if (!*to_switch) {
+      before_.functions_are_ours = false;
       return rescan();
     }
-    if (step.kind == VgpuStep::Kind::enable_vfs) functions_are_ours_ = true;
+    if (step.kind == VgpuStep::Kind::enable_vfs) before_.functions_are_ours = true;
     done = step.kind == VgpuStep::Kind::enable_vfs
                ? step.framework->enable_functions(vf_switch(), step.parent, step.number, step.for_host)
                : step.framework->disable_functions(vf_switch(), step.parent);
     if (done && step.kind == VgpuStep::Kind::disable_vfs) {
-      functions_are_ours_ = false;
+      before_.functions_are_ours = false;
       // This is done under the lock: new functions of another GPU may get the numbers of these IOMMU groups.
       if (step.framework->binds_functions()) done = vfio::erase_from_undo_journal(on_.host, gpu()->functions);
     }
@@ -139,7 +146,7 @@ Result<> GpuRun::rescan() {
 
 // While this GPU waited for its permit, other programs may have switched its functions, put vGPUs on them or
 // given them to VMs as they are.
-Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
+Result<bool> GpuRun::still_to_switch(const VgpuStep& step) {
   if (auto r = rescan(); !r) return fail(std::move(r).error());
   auto now = scan_known_gpu_again(on_.host, *inventory_, *gpu());
   if (!now) return fail(std::move(now).error());
@@ -149,19 +156,18 @@ Result<GpuRun::Functions> GpuRun::still_free(const VgpuStep& step) {
   }
   if (const Error* problem = now->problem())
     return fail(Errc::refused, "it may carry vGPUs that cannot be read: " + problem->message, problem->hint);
-  if (step.kind == VgpuStep::Kind::enable_vfs)
-    return now->function.sriov_numvfs > 0 ? Functions::already_there : Functions::to_be_switched;
+  if (step.kind == VgpuStep::Kind::enable_vfs) return now->function.sriov_numvfs == 0;
   const auto use = ask(on_, *inventory_, {&*now, 1}, &mdev::VgpuGpu::functions);
   if (!use) return fail(use.error());
   if (auto used = functions_in_use(*now, *use); !used.empty()) return fail(std::move(used.front()));
-  return Functions::to_be_switched;
+  return true;
 }
 
 Result<> GpuRun::write_now(const VgpuStep& step) {
   const VgpuStep::Target target = step.target();
   if (target == VgpuStep::Target::vgpu) return write_vgpu(step);
   library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
-  prepared_ = true;
+  before_.prepared = true;
   if (target == VgpuStep::Target::functions) return switch_functions(step);
   const std::lock_guard lock(driver_calls());
   return have_library_do(*on_.management, step);
@@ -169,7 +175,7 @@ Result<> GpuRun::write_now(const VgpuStep& step) {
 
 Result<> GpuRun::write_vgpu(const VgpuStep& step) {
   if (step.binds_function()) {
-    const auto rebound = rebind_functions({&step, 1}, After::functions_stay);
+    const auto rebound = rebind_functions({&step, 1}, false);
     return rebound_to(rebound, step);
   }
   if (step.kind == VgpuStep::Kind::remove) {
@@ -189,14 +195,14 @@ Result<> GpuRun::write_vgpu(const VgpuStep& step) {
 
 // Binds the functions of vGPUs that are made to a VFIO driver, or unbinds those of removed vGPUs. A driver of
 // the host would only begin to use functions that go.
-Result<vfio::RebindOutcome> GpuRun::rebind_functions(std::span<const VgpuStep> steps, After after) {
+Result<vfio::RebindOutcome> GpuRun::rebind_functions(std::span<const VgpuStep> steps, bool functions_go) {
   const bool made = steps.front().kind == VgpuStep::Kind::create;
   const vfio::RebindContext context{
       .host = &on_.host, .writer = &on_.writer, .probe = &on_.uses, .rules = on_.rules, .on_step = {}};
   vfio::RebindRequest request;
   for (const VgpuStep& step : steps) {
     request.accelerators.push_back(step.parent);
-    if (!made && after == After::functions_go) request.removed_next.insert(step.parent);
+    if (!made && functions_go) request.removed_next.insert(step.parent);
   }
   auto rebound = vfio::apply_rebinds_only(context, std::move(request),
                                           made ? vfio::Direction::to_vfio : vfio::Direction::back);
@@ -217,8 +223,8 @@ Result<> GpuRun::rebound_to(const Result<vfio::RebindOutcome>& outcome, const Vg
 }
 
 // Binds or unbinds the functions together; the error is that of the first function that did not change.
-Result<> GpuRun::rebind_all(std::span<const VgpuStep> steps, After after) {
-  const auto rebound = rebind_functions(steps, after);
+Result<> GpuRun::rebind_all(std::span<const VgpuStep> steps, bool functions_go) {
+  const auto rebound = rebind_functions(steps, functions_go);
   Result<> first;
   for (const VgpuStep& step : steps) {
     auto done = rebound_to(rebound, step);
@@ -333,27 +339,26 @@ Result<> GpuRun::do_stage(const std::vector<VgpuStep>& steps) {
   const auto end =
       std::ranges::find_if(steps, [&](const VgpuStep& step) { return step.kind != steps.front().kind; });
   const std::span<const VgpuStep> stage(steps.begin(), end);
-  // Each vGPU is moved to its placement before the next is made (placement.h).
-  const bool placed =
-      std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
-  const bool off = std::ranges::any_of(
+  const bool functions_go = std::ranges::any_of(
       steps, [](const VgpuStep& step) { return step.kind == VgpuStep::Kind::disable_vfs; });
-  const After after = off ? After::functions_go : After::functions_stay;
   if (gpu()->has_vf_params && stage.front().kind == VgpuStep::Kind::set_params) keep_params_of(stage);
-  if (auto done = write_stage(stage, placed, after); !done) return done;
+  if (auto done = write_stage(stage, functions_go); !done) return done;
   return read_back(stage);
 }
 
 void GpuRun::keep_params_of(std::span<const VgpuStep> steps) {
   for (const mdev::VgpuDevice& device : gpu()->devices) {
     if (device.params && std::ranges::find(steps, device.id, &VgpuStep::id) != steps.end())
-      params_before_.try_emplace(device.id, *device.params);
+      before_.params.try_emplace(device.id, *device.params);
   }
 }
 
-Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool placed, After after) {
-  if (stage.front().binds_function()) return rebind_all(stage, after);
+Result<> GpuRun::write_stage(std::span<const VgpuStep> stage, bool functions_go) {
+  if (stage.front().binds_function()) return rebind_all(stage, functions_go);
   if (stage.front().kind == VgpuStep::Kind::remove) return remove_all(stage);
+  // Each vGPU is moved to its placement before the next is made (placement.h).
+  const bool placed =
+      std::ranges::any_of(stage, [](const VgpuStep& step) { return step.placement.has_value(); });
   const bool together = stage.front().target() == VgpuStep::Target::vgpu && !placed;
   if (!together) return write_each(stage);
   const WriteTurns::Permit permit(WriteTurns::shared());
@@ -366,7 +371,7 @@ Result<> GpuRun::read_back(std::span<const VgpuStep> steps) {
       look_at_devices(steps);
     } else {
       library_is_stale_ = snapshot_.managed.contains(outcome_.gpu);
-      if (auto r = look_again(Users::as_before); !r) return r;
+      if (auto r = look_again(); !r) return r;
     }
     const auto said = snapshot_.managed.find(outcome_.gpu);
     Result<> held;

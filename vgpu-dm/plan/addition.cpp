@@ -25,11 +25,6 @@ std::optional<Error> makes_no_vgpu(const mdev::VgpuGpu& gpu) {
   return std::nullopt;
 }
 
-bool has_capacity(const mdev::VgpuParent& parent, const std::string& type_id) {
-  const mdev::VgpuType* const type = parent.find(type_id);
-  return type != nullptr && type->available > 0;
-}
-
 bool is_taken(const mdev::VgpuGpu& gpu, const vfio::PciAddress& parent) {
   return gpu.on_virtual_functions() &&
          std::ranges::find(gpu.devices, parent, &mdev::VgpuDevice::parent) != gpu.devices.end();
@@ -102,13 +97,8 @@ std::optional<Error> lacks_mixed_sizes(const Addition& addition, const VgpuSnaps
   if (addition.sizes != Sizes::mixed) return std::nullopt;
   const mdev::ManagedGpu* const now = snapshot.managed_gpu(gpu.address());
   if (now == nullptr) {
-    const auto said = snapshot.managed.find(gpu.address());
-    const bool has_failed = said != snapshot.managed.end();
-    return Error{
-        .code = Errc::unsupported,
-        .message = fmt::format("{}: its vGPUs need mixed sizes, which NVML alone can switch on: {}",
-                               gpu.label(), has_failed ? said->second.error().message : "it was not asked"),
-        .hint = has_failed ? said->second.error().hint : std::string()};
+    return no_answer(gpu, snapshot,
+                     gpu.label() + ": its vGPUs need mixed sizes, which NVML alone can switch on");
   }
   if (now->mixed_sizes == mdev::GpuSwitch::unsupported) {
     return Error{.code = Errc::unsupported,
@@ -159,7 +149,7 @@ Result<vfio::PciAddress> free_parent(const mdev::VgpuGpu& gpu, const std::string
   if (auto none = makes_no_vgpu(gpu)) return fail(std::move(*none));
   for (const mdev::VgpuParent& parent : gpu.parents) {
     if (parent.problem || is_taken(gpu, parent.address) || taken.contains(parent.address)) continue;
-    if (has_capacity(parent, type_id)) return parent.address;
+    if (parent.available(type_id) > 0) return parent.address;
   }
   return fail(no_capacity_on(gpu, type_id));
 }
@@ -192,7 +182,7 @@ GpuPlan plan_addition(const Addition& addition, const VgpuSnapshot& snapshot, co
   if (!plan.refusal) plan.refusal = lacks_mixed_sizes(addition, snapshot, gpu);
   if (plan.refusal) return plan;
   const auto parent = std::ranges::find(gpu.parents, addition.parent, &mdev::VgpuParent::address);
-  if (parent == gpu.parents.end() || !has_capacity(*parent, addition.type_id)) {
+  if (parent == gpu.parents.end() || parent->available(addition.type_id) == 0) {
     plan.refusal = no_capacity_on(gpu, addition.type_id);
     return plan;
   }

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "common/text/text.h"
-#include "vgpu-dm/plan/gpu_match.h"
+#include "vgpu-dm/plan/plan_parts.h"
 #include "vgpu-dm/types/type_capacity.h"
 #include "vgpu-dm/types/type_names.h"
 
@@ -81,25 +81,90 @@ std::string of_series(const TypeRequest& desired_state) {
   return desired_state.series ? fmt::format(" of series {}", *desired_state.series) : "";
 }
 
-Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<mdev::VgpuType>& fitting,
-             const std::vector<mdev::VgpuType>& all, const TypeRequest& desired_state) {
-  if (!fitting.empty() && gpu.devices.empty()) {
+/// The types of a GPU, as a request sees them. `available` counts over all parents.
+struct Offer {
+  std::vector<mdev::VgpuType> types = {};  ///< all that the driver lists, and those that vGPUs keep unlisted
+  std::vector<mdev::VgpuType> all = {};    ///< of the series, that a profile can name; the largest is last
+  std::vector<mdev::VgpuType> fitting = {};  ///< those with enough memory
+  /// The smallest type with enough memory that no profile can name.
+  std::optional<mdev::VgpuType> unnamed = {};
+};
+
+Offer offer_of(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
+  Offer out{.types = types_of(gpu)};
+  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
+  if (!gpu.devices.empty()) out.types.insert(out.types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
+  for (const mdev::VgpuType& type : out.types) {
+    const auto name = VgpuTypeName::parse(type.short_name);
+    // Nothing tells the memory of a whole function.
+    if ((name && name->is_whole_function()) || !type.framebuffer_mib) continue;
+    if (desired_state.series && series_of(type) != *desired_state.series) continue;
+    const auto found = name ? find_type(*name, out.types) : Result<const mdev::VgpuType*>(nullptr);
+    if (found && *found == &type) {
+      out.all.push_back(type);
+    } else if (type.framebuffer_mib >= desired_state.framebuffer_mib &&
+               (!out.unnamed || rank(type) < rank(*out.unnamed))) {
+      out.unnamed = type;  // two types may share a name, which chooses neither
+    }
+  }
+  std::ranges::sort(out.all, {}, rank);
+  out.fitting = out.all;
+  std::erase_if(out.fitting, [&](const mdev::VgpuType& type) {
+    return type.framebuffer_mib < desired_state.framebuffer_mib;
+  });
+  return out;
+}
+
+constexpr const char* kFullHint = "remove its vGPUs, or take another GPU";
+
+/// A type fits, and the present vGPUs leave no room for it.
+Error no_room(const mdev::VgpuGpu& gpu, const Offer& offer) {
+  bool full = true;
+  const mdev::VgpuType* largest = nullptr;  // that can still be made
+  for (const mdev::VgpuType& type : offer.types) {
+    if (type.available == 0) continue;
+    full = false;
+    const bool has_name = type.framebuffer_mib && VgpuTypeName::parse(type.short_name);
+    if (has_name && (largest == nullptr || rank(*largest) < rank(type))) largest = &type;
+  }
+  return {.code = Errc::refused,
+          .message = fmt::format("{}: {} would do, but {} {}", gpu.label(), described(offer.fitting.front()),
+                                 full ? "the GPU is full: it carries" : "none fits together with",
+                                 text(counts_of(gpu))),
+          .hint = largest == nullptr
+                      ? kFullHint
+                      : fmt::format("{} can still be made: ask for that size, or remove the GPU's vGPUs",
+                                    described(*largest))};
+}
+
+Error no_fit(const mdev::VgpuGpu& gpu, const Offer& offer, const TypeRequest& desired_state) {
+  const std::vector<mdev::VgpuType>& all = offer.all;
+  if (!offer.fitting.empty() && gpu.devices.empty()) {
     return {
         .code = Errc::unsupported,
         .message = fmt::format("{}: {} would do, but its driver makes none now, though it carries nothing",
-                               gpu.label(), described(fitting.front())),
+                               gpu.label(), described(offer.fitting.front())),
         .hint = "types that need a GPU instance are made in MIG mode only, the others only without it"};
   }
-  if (!fitting.empty()) {
-    const std::string carried = text(match_gpu({}, gpu, {}, {}).found());
+  if (!offer.fitting.empty()) return no_room(gpu, offer);
+  if (offer.types.empty() && !gpu.devices.empty()) {
     return {.code = Errc::refused,
-            .message = fmt::format("{}: {} would do, but none can be made now; it carries {}", gpu.label(),
-                                   described(fitting.front()), carried),
-            .hint = "all vGPUs of a GPU have one size: remove its vGPUs, or ask for that size"};
+            .message = fmt::format("{}: the GPU is full: it carries {}, and its driver lists no types now",
+                                   gpu.label(), text(counts_of(gpu))),
+            .hint = kFullHint};
+  }
+  if (offer.unnamed) {
+    return {.code = Errc::unsupported,
+            .message = fmt::format("{}: {} would do, but no file can name it{}", gpu.label(),
+                                   described(*offer.unnamed),
+                                   all.empty() ? "" : "; the largest other one is " + described(all.back())),
+            .hint = all.empty() ? "give the GPU away whole: `ferry vfio bind`"
+                                : "ask for less, or give the GPU away whole: `ferry vfio bind`"};
   }
   if (all.empty()) {
     return {.code = Errc::unsupported,
-            .message = fmt::format("{}: offers no vGPU type{}", gpu.label(), of_series(desired_state)),
+            .message = fmt::format("{}: offers no vGPU type{}{}", gpu.label(), of_series(desired_state),
+                                   offer.types.empty() ? "" : " that a file can name"),
             .hint = "`ferry vgpu types` shows what each GPU offers"};
   }
   return {
@@ -109,65 +174,44 @@ Error no_fit(const mdev::VgpuGpu& gpu, const std::vector<mdev::VgpuType>& fittin
       .hint = "ask for less, or give the GPU away whole: `ferry vfio bind`"};
 }
 
-struct GpuAnswer {
-  GpuChoice choice;
-  std::optional<mdev::VgpuType> largest = {};
-};
-
-GpuAnswer choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
-  GpuAnswer out{.choice = {.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}}};
+GpuChoice choose_on(const mdev::VgpuGpu& gpu, const TypeRequest& desired_state) {
+  GpuChoice out{.index = gpu.index, .gpu = gpu.address(), .fit = {}, .reason = {}, .largest = {}};
   if (!gpu.obstacle.empty()) {
-    out.choice.reason = Error{.code = Errc::unsupported,
-                              .message = fmt::format("{}: {}", gpu.label(), gpu.obstacle),
-                              .hint = "`ferry vgpu types` shows what each GPU offers"};
+    out.reason = Error{.code = Errc::unsupported,
+                       .message = fmt::format("{}: {}", gpu.label(), gpu.obstacle),
+                       .hint = "`ferry vgpu types` shows what each GPU offers"};
     return out;
   }
-  std::vector<mdev::VgpuType> types = types_of(gpu);
-  // Present vGPUs may keep other types unlisted: such types would fit, though none can be made now.
-  if (!gpu.devices.empty()) types.insert(types.end(), gpu.unlisted.begin(), gpu.unlisted.end());
-  std::vector<mdev::VgpuType> all;  // that a profile can name, each with the number left over all parents
-  for (const mdev::VgpuType& type : types) {
-    const auto name = VgpuTypeName::parse(type.short_name);
-    // Nothing tells the memory of a whole function.
-    if (!name || name->is_whole_function() || !type.framebuffer_mib) continue;
-    if (desired_state.series && series_of(type) != *desired_state.series) continue;
-    const auto found = find_type(*name, types);
-    if (found && *found == &type) all.push_back(type);  // a name that two types share chooses neither
-  }
-  std::ranges::sort(all, {}, rank);
-
-  std::vector<mdev::VgpuType> fitting = all;
-  std::erase_if(fitting,
-                [&](const mdev::VgpuType& c) { return c.framebuffer_mib < desired_state.framebuffer_mib; });
-  if (!all.empty()) out.largest = all.back();
-  const auto first = std::ranges::find_if(fitting, [](const mdev::VgpuType& c) { return c.available > 0; });
-  if (first != fitting.end()) {
-    out.choice.fit = *first;
+  const Offer offer = offer_of(gpu, desired_state);
+  if (!offer.all.empty()) out.largest = offer.all.back();
+  if (offer.fitting.empty() && offer.unnamed) out.largest = offer.unnamed;
+  const auto first =
+      std::ranges::find_if(offer.fitting, [](const mdev::VgpuType& c) { return c.available > 0; });
+  if (first != offer.fitting.end()) {
+    out.fit = *first;
   } else {
-    out.choice.reason = no_fit(gpu, fitting, all, desired_state);
+    out.reason = no_fit(gpu, offer, desired_state);
   }
   return out;
 }
 
-Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_state) {
+Error nowhere(const std::vector<GpuChoice>& gpus, const TypeRequest& desired_state) {
   const std::string what =
       fmt::format("vGPU type{} with {} MiB or more", of_series(desired_state), desired_state.framebuffer_mib);
   // A type that only present vGPUs prevent is a better reason than the largest type there is.
-  const auto taken = [](const GpuAnswer& answer) {
-    return answer.choice.reason && answer.choice.reason->code == Errc::refused;
+  const auto taken = [](const GpuChoice& gpu) { return gpu.reason && gpu.reason->code == Errc::refused; };
+  const auto fits = [&](const GpuChoice& gpu) {
+    return gpu.largest && gpu.largest->framebuffer_mib >= desired_state.framebuffer_mib;
   };
-  const auto fits = [&](const GpuAnswer& answer) {
-    return answer.largest && answer.largest->framebuffer_mib >= desired_state.framebuffer_mib;
-  };
-  auto found = std::ranges::find_if(answers, taken);
-  if (found == answers.end()) found = std::ranges::find_if(answers, fits);
-  if (found != answers.end() && found->choice.reason) return *found->choice.reason;
+  auto found = std::ranges::find_if(gpus, taken);
+  if (found == gpus.end()) found = std::ranges::find_if(gpus, fits);
+  if (found != gpus.end() && found->reason) return *found->reason;
   std::optional<mdev::VgpuType> most;
   std::string hint;
-  for (const GpuAnswer& answer : answers) {
-    if (!answer.largest || (most && rank(*most) >= rank(*answer.largest))) continue;
-    most = answer.largest;
-    hint = answer.choice.reason ? answer.choice.reason->hint : "";
+  for (const GpuChoice& gpu : gpus) {
+    if (!gpu.largest || (most && rank(*most) >= rank(*gpu.largest))) continue;
+    most = gpu.largest;
+    hint = gpu.reason ? gpu.reason->hint : "";
   }
   if (most) {
     return {.code = Errc::unsupported,
@@ -183,18 +227,14 @@ Error nowhere(const std::vector<GpuAnswer>& answers, const TypeRequest& desired_
 
 Choice choose_types(const mdev::VgpuInventory& inventory, const std::set<vfio::PciAddress>& gpus,
                     const TypeRequest& desired_state) {
-  std::vector<GpuAnswer> answers;
-  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
-    if (gpus.empty() || gpus.contains(gpu.address())) answers.push_back(choose_on(gpu, desired_state));
-  }
   Choice out;
-  for (const GpuAnswer& answer : answers) {
-    const auto& fit = answer.choice.fit;
+  for (const mdev::VgpuGpu& gpu : inventory.gpus) {
+    if (!gpus.empty() && !gpus.contains(gpu.address())) continue;
+    const auto& fit = out.gpus.emplace_back(choose_on(gpu, desired_state)).fit;
     if (fit && (!out.smallest || rank(*fit) < rank(*out.smallest))) out.smallest = fit;
-    out.gpus.push_back(answer.choice);
   }
   if (!out.smallest) {
-    out.reason = nowhere(answers, desired_state);
+    out.reason = nowhere(out.gpus, desired_state);
     return out;
   }
   out.smallest->available = 0;

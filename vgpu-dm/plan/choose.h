@@ -31,10 +31,11 @@ struct GpuChoice {
   vfio::PciAddress gpu;
   /// Fulfils the request, and `available` counts on the whole GPU, as for types_of(): at least 1.
   std::optional<mdev::VgpuType> fit;
-  /// Set if no type matches. Errc::refused: a type matches, but the present vGPUs leave no capacity for it
-  /// now. Errc::unsupported: the GPU has no such type (the message names the largest) or can make no vGPU of
-  /// it.
+  /// Set if no type matches. Errc::refused: the present vGPUs leave no capacity now. Errc::unsupported: the
+  /// GPU has no such type (the message names the largest), no profile can name it, or its driver makes none.
   std::optional<Error> reason;
+  /// The type of the requested series with the most memory, whatever its memory is; absent: it has none.
+  std::optional<mdev::VgpuType> largest;
 };
 
 struct Choice {

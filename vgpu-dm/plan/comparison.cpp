@@ -2,6 +2,7 @@
 #include "vgpu-dm/plan/comparison.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -100,14 +101,11 @@ void check_by_table(const ProfileItem& item, const mdev::VgpuGpu& gpu, GpuPlan& 
     }
     if (type->mig_profile.empty()) continue;
     // NVIDIA's program derives the GPU instance from a MIG-backed name's slices, size and suffix alone.
-    constexpr Words<MigAttribute, 5> kSuffixes = {{{"", MigAttribute::none},
-                                                   {"+me", MigAttribute::me},
-                                                   {"-me", MigAttribute::nome},
-                                                   {"+me.all", MigAttribute::meall},
-                                                   {"+gfx", MigAttribute::gfx}}};
+    constexpr Words<std::string_view, 5> kSuffixes = {
+        {{"", ""}, {"+me", "ME"}, {"-me", "NOME"}, {"+me.all", "MEALL"}, {"+gfx", "GFX"}}};
     const VgpuTypeName& name = entry.type;
     const std::string derived = fmt::format("{}g.{}gb{}", name.slices.value_or(0), name.size_gib,
-                                            word_for(kSuffixes, name.attribute));
+                                            word_for(kSuffixes, std::string_view(name.attribute)));
     if (derived == type->mig_profile) continue;
     plan.notes.push_back(
         fmt::format("{}: {} never works under NVIDIA's program, which makes a GPU instance {} "

@@ -91,10 +91,13 @@ Result<Carried> carried_by(const mdev::VgpuGpu& gpu) {
                               gpu.address().text()));
     }
     if (!VgpuTypeName::parse(device.short_name)) {
-      return fail(Errc::unsupported,
-                  fmt::format("{}: carries {}, a name that cannot stand in a v1 file", gpu.label(),
-                              device.short_name),
-                  "v1 has names such as L40S-12Q, RTX6000-Ada-24Q and H100-1-10CME only");
+      return fail(
+          Errc::unsupported,
+          fmt::format(
+              "{}: carries vGPU {} of type {}, {}", gpu.label(), device.id.text, device.short_name,
+              device.is_nameless() ? "whose name the driver does not tell now" : "which no file can name"),
+          fmt::format("have it removed (`ferry vgpu delete --foreign --device {}`), then export again",
+                      gpu.address().text()));
     }
     ++out[device.short_name];
   }

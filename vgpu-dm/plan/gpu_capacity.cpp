@@ -43,8 +43,7 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& type
   if (want.entry->type.is_mig_backed() && gpu.on_virtual_functions())
     return {.most = functions, .certain = instances_fit || type.max_instances};
   std::uint32_t left = 0;
-  for (const mdev::VgpuParent& parent : gpu.parents)
-    if (const mdev::VgpuType* found = parent.find(type.id)) left += found->available;
+  for (const mdev::VgpuParent& parent : gpu.parents) left += parent.available(type.id);
   const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, types);
   if (!gpu.on_virtual_functions()) {
     return known ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
@@ -57,10 +56,8 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& type
 /// True if one vGPU is missing, and the driver offers it as the GPU is now.
 bool is_one_on_offer(const Want& want, const mdev::VgpuGpu& gpu) {
   if (want.missing() != 1 || want.type == nullptr) return false;
-  return std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& parent) {
-    const mdev::VgpuType* found = parent.find(want.type->id);
-    return found != nullptr && found->available > 0;
-  });
+  return std::ranges::any_of(
+      gpu.parents, [&](const mdev::VgpuParent& parent) { return parent.available(want.type->id) > 0; });
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
@@ -160,14 +157,15 @@ std::optional<Error> lacking_when_empty(const GpuMatch& match, const mdev::VgpuG
 }
 
 std::optional<Error> lacking_instances(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  std::vector<InstanceWant> wants;
+  std::vector<Want> wants;
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed() || want.type == nullptr) continue;
     const std::uint32_t count = want.entry->count;
-    const std::uint32_t most = want.type->max_instances.value_or(count);
+    const std::uint32_t most = want.type->max_instances.value_or(most_by_slices(gpu, *want.type));
     if (count > most) return no_capacity(want, gpu, count, most);
-    if (want.type->max_per_instance)
-      wants.push_back({.type = want.entry->type, .count = count, .place = want.entry->place});
+    if (!want.type->max_per_instance) continue;
+    wants.push_back(want);
+    wants.back().kept.clear();  // as if the GPU were empty
   }
   if (wants.empty()) return std::nullopt;
   return plan_instances(gpu, wants, instances_by_types(gpu), {}).refusal;

@@ -42,12 +42,8 @@ std::string label(const ProfileItem& item, const mdev::VgpuGpu& gpu) {
 
 Preparation cannot_ask(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot,
                        const char* what) {
-  const auto found = snapshot.managed.find(gpu.address());
-  const std::string why =
-      found == snapshot.managed.end() ? "it was not asked" : found->second.error().message;
-  return refused(Errc::unsupported,
-                 fmt::format("{}: {}, which NVML alone can see to: {}", label(item, gpu), what, why),
-                 found == snapshot.managed.end() ? "" : found->second.error().hint);
+  return {.refusal = no_answer(gpu, snapshot,
+                               fmt::format("{}: {}, which NVML alone can see to", label(item, gpu), what))};
 }
 
 /// False: the GPU's types are all of other boards.
@@ -173,19 +169,17 @@ Preparation plan_slices(const ProfileItem& item, const GpuMatch& match, const md
     return now == nullptr ? Preparation() : plan_one_size(item, match, gpu, *now);
   }
   if (now == nullptr) return {};  // plan_mode() found nothing missing
-  std::vector<InstanceWant> wants;
+  std::vector<Want> wants;
   std::set<std::uint32_t> busy;
   const mdev::VgpuDevice* on_unknown = nullptr;  // the first one that stays and whose GPU instance is unknown
   for (const Want& want : match.wants) {
     if (!want.entry->type.is_mig_backed()) continue;
-    InstanceWant& needs = wants.emplace_back(want.entry->type, want.entry->count, want.entry->place);
+    wants.push_back(want);
     for (const mdev::VgpuDevice* device : want.kept) {
-      if (!device->gpu_instance) {
-        if (on_unknown == nullptr) on_unknown = device;
-        continue;
-      }
-      busy.insert(*device->gpu_instance);
-      needs.staying.push_back({.id = device->id.text, .instance = *device->gpu_instance});
+      if (device->gpu_instance)
+        busy.insert(*device->gpu_instance);
+      else if (on_unknown == nullptr)
+        on_unknown = device;
     }
   }
   Preparation plan = plan_instances(gpu, wants, *now, busy);

@@ -27,20 +27,6 @@ namespace ferry::vgpu {
 // A GPU instance carries vGPUs of one framebuffer size, of any series, as many as its profile has memory for.
 // The profile that a type needs is never taken from the type's name.
 
-/// A vGPU that stays, together with its GPU instance.
-struct StayingVgpu {
-  std::string id;
-  std::uint32_t instance = 0;
-};
-
-/// All vGPUs of a type that the GPU will carry, including existing ones.
-struct InstanceWant {
-  VgpuTypeName type;
-  std::uint32_t count = 0;
-  std::string place;                      ///< "profiles.yaml:12"
-  std::vector<StayingVgpu> staying = {};  ///< existing ones whose GPU instance is known
-};
-
 struct Preparation {
   std::vector<VgpuStep> steps = {};  ///< empty: nothing to do, or refused
   std::optional<Error> refusal = {};
@@ -49,11 +35,12 @@ struct Preparation {
 
 /// Unneeded instances stay unless they are, or may be, in the way. A needed instance without vGPUs is removed
 /// and made anew if another instance must begin in its place. `busy` instances carry vGPUs that stay: they
-/// have room only for vGPUs of the same size. Removals come first, then the largest. Errc::unsupported:
+/// have room only for vGPUs of the same size. Of a want counts its entry, and the vGPUs that it keeps on a
+/// known GPU instance. Removals come first, then the largest. Errc::unsupported:
 /// neither the driver nor the table knows a type's profile, or the GPU lacks it. Errc::invalid_config: the
 /// instances do not fit on the GPU, alone or together.
-Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant> wants,
-                           const mdev::ManagedGpu& gpu, const std::set<std::uint32_t>& busy);
+Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const Want> wants, const mdev::ManagedGpu& gpu,
+                           const std::set<std::uint32_t>& busy);
 
 /// True if a plan for the item needs the library's answer. Asking is slow: it wakes the GPU.
 bool asks_library(const ProfileItem& item, const mdev::VgpuGpu& gpu);

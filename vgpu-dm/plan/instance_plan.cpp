@@ -116,21 +116,22 @@ std::optional<Need> need_of(const VgpuTypeName& name, const mdev::ManagedGpu& gp
               .size = known->framebuffer_mib.value_or(0)};
 }
 
-Error unknown_type(std::string_view label, const InstanceWant& want, const mdev::ManagedGpu& gpu) {
+Error unknown_type(std::string_view label, const VgpuCount& entry, const mdev::ManagedGpu& gpu) {
   std::string names;
   for (const mdev::GpuInstanceProfile& profile : gpu.profiles)
     names += (names.empty() ? "" : ", ") + profile.name;
   return {.code = Errc::unsupported,
-          .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", want.place,
-                                 label, want.type.text()),
+          .message = fmt::format("{}: {}: no GPU instance of this GPU is known to carry {}", entry.place,
+                                 label, entry.type.text()),
           .hint = names.empty() ? "this GPU has no GPU instances (MIG)" : "its GPU instances: " + names};
 }
 
 /// "; GPU instance 1 keeps vGPU 0000:17:00.4", or nothing.
-std::string staying_note(std::span<const InstanceWant> wants) {
+std::string staying_note(std::span<const Want> wants) {
   std::map<std::uint32_t, std::vector<std::string_view>> by_instance;
-  for (const InstanceWant& want : wants) {
-    for (const StayingVgpu& vgpu : want.staying) by_instance[vgpu.instance].emplace_back(vgpu.id);
+  for (const Want& want : wants) {
+    for (const mdev::VgpuDevice* device : want.kept)
+      if (const auto instance = device->gpu_instance) by_instance[*instance].emplace_back(device->id.text);
   }
   std::string out;
   for (const auto& [instance, ids] : by_instance) {
@@ -140,25 +141,22 @@ std::string staying_note(std::span<const InstanceWant> wants) {
   return out;
 }
 
-std::string hint_for_capacity(std::span<const InstanceWant> wants) {
-  const bool some_stay =
-      std::ranges::any_of(wants, [](const InstanceWant& want) { return !want.staying.empty(); });
-  return some_stay
-             ? "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance for its own "
-               "size: `ferry vgpu delete` removes those that are not in use"
-             : "ask for fewer, or for smaller ones";
+std::string hint_for_capacity(std::span<const Want> wants) {
+  return staying_note(wants).empty()
+             ? "ask for fewer, or for smaller ones"
+             : "ask for fewer, or for smaller ones; a vGPU that stays keeps its GPU instance for its own "
+               "size: `ferry vgpu delete` removes those that are not in use";
 }
 
 /// `askers`: all entries that need instances of this profile.
-Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>& askers,
-                  std::span<const InstanceWant> wants, const mdev::GpuInstanceProfile& profile,
-                  std::uint32_t needed) {
+Error no_capacity(std::string_view label, const std::vector<const Want*>& askers, std::span<const Want> wants,
+                  const mdev::GpuInstanceProfile& profile, std::uint32_t needed) {
   std::vector<std::string> asked;
   asked.reserve(askers.size());
-  for (const InstanceWant* want : askers)
-    asked.push_back(fmt::format("{} x {}", want->count, want->type.text()));
+  for (const Want* want : askers)
+    asked.push_back(fmt::format("{} x {}", want->entry->count, want->entry->type.text()));
   return {.code = Errc::invalid_config,
-          .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->place, label,
+          .message = fmt::format("{}: {}: {} need {} {}, and {} fit{}", askers.front()->entry->place, label,
                                  fmt::join(asked, ", "), counted(needed, "GPU instance"), profile.name,
                                  profile.most, staying_note(wants)),
           .hint = hint_for_capacity(wants)};
@@ -167,20 +165,21 @@ Error no_capacity(std::string_view label, const std::vector<const InstanceWant*>
 /// The needed GPU instances, and the entries that need them, by profile.
 struct Demand {
   InstanceCounts needed;
-  std::map<const mdev::GpuInstanceProfile*, std::vector<const InstanceWant*>> askers;
+  std::map<const mdev::GpuInstanceProfile*, std::vector<const Want*>> askers;
 };
 
 /// Counts the needed GPU instances. vGPUs of one size fill instances together, whatever their series. vGPUs
 /// that stay keep their instance, and leave its free room to their own size.
-Demand demand_of(const mdev::ManagedGpu& gpu, std::span<const std::pair<const InstanceWant*, Need>> needs) {
+Demand demand_of(const mdev::ManagedGpu& gpu, std::span<const std::pair<const Want*, Need>> needs) {
   Demand out;
   std::set<std::uint32_t> hosts;
-  std::map<const InstanceWant*, std::uint32_t> settled;
+  std::map<const Want*, std::uint32_t> settled;
   std::map<std::pair<const mdev::GpuInstanceProfile*, std::uint64_t>, std::uint32_t> capacity;
   // First the vGPUs of all entries that stay: vGPUs of one entry may find room beside those of another.
   for (const auto& [want, need] : needs) {
-    for (const StayingVgpu& vgpu : want->staying) {
-      const auto instance = std::ranges::find(gpu.instances, vgpu.instance, &mdev::GpuInstance::id);
+    for (const mdev::VgpuDevice* device : want->kept) {
+      if (!device->gpu_instance) continue;
+      const auto instance = std::ranges::find(gpu.instances, *device->gpu_instance, &mdev::GpuInstance::id);
       if (instance == gpu.instances.end()) continue;
       const mdev::GpuInstanceProfile* profile = profile_by_id(gpu, instance->profile);
       if (profile == nullptr) continue;
@@ -195,7 +194,8 @@ Demand demand_of(const mdev::ManagedGpu& gpu, std::span<const std::pair<const In
   }
 
   for (const auto& [want, need] : needs) {
-    const std::uint32_t missing = want->count - std::min(want->count, settled[want]);
+    const std::uint32_t count = want->entry->count;
+    const std::uint32_t missing = count - std::min(count, settled[want]);
     std::uint32_t& left = capacity[{need.profile, need.size}];
     const std::uint32_t more = missing - std::min(missing, left);
     const std::uint32_t instances = (more + need.per_instance - 1) / need.per_instance;
@@ -227,17 +227,18 @@ bool all_fit(const mdev::ManagedGpu& gpu, const InstanceCounts& needed, const st
   return fit_together(gpu, free_to_place, staying);
 }
 
-Error no_capacity_together(std::string_view label, std::span<const InstanceWant> wants,
+Error no_capacity_together(std::string_view label, std::span<const Want> wants,
                            const InstanceCounts& needed) {
   std::vector<std::pair<const mdev::GpuInstanceProfile*, std::uint32_t>> kinds(needed.begin(), needed.end());
   std::ranges::sort(kinds, {}, [](const auto& kind) { return kind.first->id; });
   std::vector<std::string> parts;
   parts.reserve(kinds.size());
   for (const auto& [profile, count] : kinds) parts.push_back(fmt::format("{} x {}", count, profile->name));
-  return {.code = Errc::invalid_config,
-          .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit together: {}{}",
-                                 wants.front().place, label, fmt::join(parts, ", "), staying_note(wants)),
-          .hint = hint_for_capacity(wants)};
+  return {
+      .code = Errc::invalid_config,
+      .message = fmt::format("{}: {}: the GPU instances that its vGPUs need do not fit together: {}{}",
+                             wants.front().entry->place, label, fmt::join(parts, ", "), staying_note(wants)),
+      .hint = hint_for_capacity(wants)};
 }
 
 /// The instances of `idle` that `chosen` has a bit for.
@@ -323,16 +324,16 @@ void free_capacity(const mdev::ManagedGpu& gpu, const InstanceCounts& needed,
 
 }  // namespace
 
-Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant> wants,
-                           const mdev::ManagedGpu& gpu, const std::set<std::uint32_t>& busy) {
+Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const Want> wants, const mdev::ManagedGpu& gpu,
+                           const std::set<std::uint32_t>& busy) {
   const std::string label = on.label();
   const BoardTypes board(on.function);
   Preparation plan;
-  std::vector<std::pair<const InstanceWant*, Need>> needs;
-  for (const InstanceWant& want : wants) {
-    const auto need = need_of(want.type, gpu, board);
+  std::vector<std::pair<const Want*, Need>> needs;
+  for (const Want& want : wants) {
+    const auto need = need_of(want.entry->type, gpu, board);
     if (!need) {
-      plan.refusal = unknown_type(label, want, gpu);
+      plan.refusal = unknown_type(label, *want.entry, gpu);
       return plan;
     }
     needs.emplace_back(&want, *need);
@@ -354,11 +355,11 @@ Preparation plan_instances(const mdev::VgpuGpu& on, std::span<const InstanceWant
     ++kinds;
     fits = fits && missing <= profile->left;
     for (std::uint32_t i = 0; i < missing; ++i) {
-      plan.steps.push_back(
-          {.kind = VgpuStep::Kind::make_instance,
-           .number = profile->id,
-           .short_name = profile->name,
-           .why = fmt::format("{} asks for {}", askers.front()->place, askers.front()->type.text())});
+      plan.steps.push_back({.kind = VgpuStep::Kind::make_instance,
+                            .number = profile->id,
+                            .short_name = profile->name,
+                            .why = fmt::format("{} asks for {}", askers.front()->entry->place,
+                                               askers.front()->entry->type.text())});
     }
   }
   if (!plan.refusal && !plan.steps.empty() && !all_fit(gpu, needed, busy)) {

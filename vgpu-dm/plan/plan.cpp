@@ -49,11 +49,6 @@ Error not_advertised(const Want& want, const mdev::VgpuGpu& gpu) {
           .hint = fmt::format("it offers {}", fmt::join(short_names, ", "))};
 }
 
-bool offers(const mdev::VgpuParent& parent, const mdev::VgpuType& type) {
-  const mdev::VgpuType* found = parent.find(type.id);
-  return found != nullptr && found->available > 0;
-}
-
 /// Error if the missing vGPUs cannot be made here at all.
 std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
   if (match.problem) return match.problem;
@@ -82,7 +77,7 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
     // In another MIG mode an empty GPU may list a type and make none of it.
     const bool can_be_made =
         want.listed && (!gpu.devices.empty() || std::ranges::any_of(gpu.parents, [&](const auto& parent) {
-          return offers(parent, *want.type);
+          return parent.available(want.type->id) > 0;
         }));
     if (can_be_made || may_be_listed_later(want, match, gpu)) continue;
     if (want.missing() == 0) continue;
@@ -91,89 +86,79 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
   return std::nullopt;
 }
 
-/// Draws UUIDs that no vGPU which stays has.
-class IdSource {
- public:
-  IdSource(const VgpuSnapshot& snapshot, const std::vector<const mdev::VgpuDevice*>& leaving)
-      : node_(snapshot.node) {
-    for (const mdev::VgpuGpu& gpu : snapshot.inventory.gpus) {
-      for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.id);
-    }
-    for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->id);
+/// Draws a UUID that is not in `taken`, and adds it there.
+mdev::VgpuId draw_id(std::string_view node, const vfio::PciAddress& parent, const std::string& short_name,
+                     std::set<mdev::VgpuId>& taken) {
+  for (unsigned number = 0;; ++number) {
+    mdev::VgpuId id = stable_uuid(node, parent, short_name, number);
+    if (taken.insert(id).second) return id;
   }
-  mdev::VgpuId next(const vfio::PciAddress& parent, const std::string& short_name) {
-    for (unsigned number = 0;; ++number) {
-      mdev::VgpuId id = stable_uuid(node_, parent, short_name, number);
-      if (taken_.insert(id).second) return id;
-    }
-  }
+}
 
- private:
-  std::string_view node_;
-  std::set<mdev::VgpuId> taken_;
+/// Functions of a GPU for its new vGPUs.
+struct FreeFunctions {
+  std::set<vfio::PciAddress> taken;  ///< by vGPUs that stay or are planned
+  std::set<vfio::PciAddress> freed;  ///< by vGPUs that leave; their types may not be listed yet
 };
 
-/// Chooses functions for a GPU's new vGPUs: the GPU itself, or virtual functions. A type gets the functions
+/// Takes the function for a GPU's new vGPU: the GPU itself, or a virtual function. A type gets the functions
 /// that it has on an empty GPU, so that the same ones come after a reboot. If vGPUs that stay occupy these,
-/// it gets the lowest free one. The choice does not affect the capacity.
-class ParentSource {
- public:
-  ParentSource(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& leaving) : gpu_(gpu) {
-    if (!gpu.on_virtual_functions()) return;
-    for (const mdev::VgpuDevice& device : gpu.devices) taken_.insert(device.parent);
-    for (const mdev::VgpuDevice* device : leaving) taken_.erase(device->parent);
-    for (const mdev::VgpuDevice* device : leaving) freed_.insert(device->parent);
+/// it gets the lowest free one. The choice does not affect the capacity. nullptr: none is free, which
+/// check_capacity() has excluded.
+const vfio::PciAddress* take_function(const Want& want, const mdev::VgpuGpu& gpu, FreeFunctions& functions) {
+  if (!gpu.on_virtual_functions()) return &gpu.address();
+  // If some free functions offer the type, functions that do not are skipped.
+  const std::string& type = want.type->id;
+  const bool listed_somewhere = std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& parent) {
+    return !functions.taken.contains(parent.address) && parent.available(type) > 0;
+  });
+  const vfio::PciAddress* chosen = nullptr;
+  for (const mdev::VgpuParent& parent : gpu.parents) {
+    if (functions.taken.contains(parent.address)) continue;
+    const bool offers = parent.available(type) > 0 || functions.freed.contains(parent.address);
+    if (listed_somewhere && !offers) continue;
+    const bool is_usual = std::ranges::find(want.functions, parent.address) != want.functions.end();
+    if (chosen == nullptr || is_usual) chosen = &parent.address;
+    if (is_usual) break;
   }
-  /// Returns nullptr if none is free, which check_capacity() has excluded.
-  const vfio::PciAddress* next(const Want& want) {
-    if (!gpu_.on_virtual_functions()) return &gpu_.address();
-    // If some free functions offer the type, functions that do not are skipped.
-    const mdev::VgpuType& type = *want.type;
-    const bool listed_somewhere = std::ranges::any_of(gpu_.parents, [&](const mdev::VgpuParent& p) {
-      return !taken_.contains(p.address) && offers(p, type);
-    });
-    const mdev::VgpuParent* lowest = nullptr;
-    for (const mdev::VgpuParent& parent : gpu_.parents) {
-      if (taken_.contains(parent.address)) continue;
-      if (listed_somewhere && !offers(parent, type) && !freed_.contains(parent.address)) continue;
-      if (std::ranges::find(want.functions, parent.address) != want.functions.end()) return take(parent);
-      if (lowest == nullptr) lowest = &parent;
-    }
-    return lowest == nullptr ? nullptr : take(*lowest);
+  if (chosen != nullptr) functions.taken.insert(*chosen);
+  return chosen;
+}
+
+void add_creations(const CapacityCheck& capacity, const GpuMatch& match, const mdev::VgpuGpu& gpu,
+                   const VgpuSnapshot& snapshot, GpuPlan& plan) {
+  std::set<mdev::VgpuId> taken_ids;
+  for (const mdev::VgpuGpu& any : snapshot.inventory.gpus)
+    for (const mdev::VgpuDevice& device : any.devices) taken_ids.insert(device.id);
+  FreeFunctions functions;
+  for (const mdev::VgpuDevice& device : gpu.devices) functions.taken.insert(device.parent);
+  for (const mdev::VgpuDevice* device : match.leftover) {
+    taken_ids.erase(device->id);
+    functions.taken.erase(device->parent);
+    functions.freed.insert(device->parent);
   }
 
- private:
-  const vfio::PciAddress* take(const mdev::VgpuParent& parent) {
-    taken_.insert(parent.address);
-    return &parent.address;
-  }
-  const mdev::VgpuGpu& gpu_;
-  std::set<vfio::PciAddress> taken_;
-  std::set<vfio::PciAddress> freed_;
-};
-
-void add_creations(const CapacityCheck& capacity, const mdev::VgpuGpu& gpu, ParentSource parents,
-                   IdSource ids, GpuPlan& plan) {
   for (const Want* want : capacity.order) {
     if (!want->listed || !plan.then.empty()) {  // keeps their order
       plan.then.push_back({.type = want->entry->type.text(), .count = want->missing()});
       continue;
     }
+    const std::string why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
+                                        want->kept.empty()       ? "none is"
+                                        : want->kept.size() == 1 ? "1 is"
+                                                                 : fmt::format("{} are", want->kept.size()));
     for (std::uint32_t i = 0; i < want->missing(); ++i) {
-      const vfio::PciAddress* parent = parents.next(*want);
+      const vfio::PciAddress* parent = take_function(*want, gpu, functions);
       if (parent == nullptr) return;
-      plan.steps.push_back(
-          {.kind = VgpuStep::Kind::create,
-           .framework = gpu.framework,
-           .id = gpu.framework->has_uuids() ? ids.next(*parent, want->type->short_name)
-                                            : mdev::VgpuId{parent->text()},
-           .parent = *parent,
-           .type_id = want->type->id,
-           .short_name = want->type->short_name,
-           .why = fmt::format("{} asks for {}, {} there", want->entry->place, want->entry->count,
-                              want->kept.empty()       ? "none is"
-                              : want->kept.size() == 1 ? "1 is"
-                                                       : fmt::format("{} are", want->kept.size()))});
+      plan.steps.push_back({.kind = VgpuStep::Kind::create,
+                            .framework = gpu.framework,
+                            .id = gpu.framework->has_uuids()
+                                      ? draw_id(snapshot.node, *parent, want->type->short_name, taken_ids)
+                                      : mdev::VgpuId{parent->text()},
+                            .parent = *parent,
+                            .type_id = want->type->id,
+                            .short_name = want->type->short_name,
+                            .why = why});
     }
   }
 }
@@ -420,7 +405,7 @@ GpuPlan plan_gpu(const ProfileItem& item, const mdev::VgpuGpu& gpu, const VgpuSn
 
   add_removals(item, match, gpu, snapshot, plan);
   add_moves(match, gpu, plan);
-  add_creations(capacity, gpu, ParentSource(gpu, match.leftover), IdSource(snapshot, match.leftover), plan);
+  add_creations(capacity, match, gpu, snapshot, plan);
   place_creations(match, plan);
   add_params(match, gpu, plan);
   refuse_for_bound(gpu, snapshot, plan);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "mdev/gpu_management.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
 #include "vfio/quiesce/release.h"
 #include "vfio/use_probe.h"
@@ -23,8 +24,8 @@ namespace ferry::vgpu {
 struct VgpuSnapshot {
   mdev::VgpuInventory inventory;
   vfio::UseReport use = {};
-  std::string node = {};             ///< node identity, stable_uuid.h
-  std::set<std::string> stuck = {};  ///< GPUs, virtual functions and vGPUs with a stuck write
+  std::string node = {};  ///< node identity, stable_uuid.h
+  mdev::StuckGpus stuck = {};
   /// NVML's answer about each GPU that it was asked about, or its error.
   std::map<vfio::PciAddress, Result<mdev::ManagedGpu>> managed = {};
   /// nullptr: NVML was not asked about the GPU, or gave no answer.

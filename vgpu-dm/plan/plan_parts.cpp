@@ -141,16 +141,25 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
 }
 
 std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot) {
-  const auto stuck = [&](const std::string& device) { return snapshot.stuck.contains(device); };
-  if (stuck(gpu.address().text()) ||
-      std::ranges::any_of(gpu.parents, [&](const mdev::VgpuParent& p) { return stuck(p.address.text()); }) ||
-      std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& d) { return stuck(d.id.text); })) {
+  const mdev::StuckGpus& stuck = snapshot.stuck;
+  const auto parent_is_stuck = [&](const mdev::VgpuParent& p) { return stuck.is_on(p.address.text()); };
+  const auto vgpu_is_stuck = [&](const mdev::VgpuDevice& d) { return stuck.is_on(d.id.text); };
+  if (stuck.is_on(gpu.address().text()) || std::ranges::any_of(gpu.parents, parent_is_stuck) ||
+      std::ranges::any_of(gpu.devices, vgpu_is_stuck)) {
     return Error{.code = Errc::stuck,
                  .message = gpu.label() + ": an earlier write has not returned from the kernel",
                  .hint = "it is left alone until then; if that never comes, only a reboot helps"};
   }
   if (const Error* problem = gpu.problem()) return Error(*problem).during(gpu.label());
   return std::nullopt;
+}
+
+Error no_answer(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot, const std::string& what) {
+  const auto said = snapshot.managed.find(gpu.address());
+  if (said == snapshot.managed.end())
+    return {.code = Errc::unsupported, .message = what + ": it was not asked"};
+  const Error& why = said->second.error();
+  return {.code = Errc::unsupported, .message = what + ": " + why.message, .hint = why.hint};
 }
 
 VgpuPlan plan_each(const VgpuSnapshot& snapshot,

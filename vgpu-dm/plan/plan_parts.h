@@ -51,6 +51,9 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
 /// Error if a GPU must not be written to: a stuck write, or a part that could not be read.
 std::optional<Error> cannot_write(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot);
 
+/// Error with the reason why NVML's answer about a GPU is missing; its message continues `what`.
+Error no_answer(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot, const std::string& what);
+
 /// Adds a reason why a GPU is refused. All reasons are reported: a user should not be stopped for a GPU that
 /// another reason still keeps unchanged.
 void refuse(GpuPlan& plan, std::optional<Error> why);

@@ -2,6 +2,7 @@
 #include "vgpu-dm/types/type_capacity.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "common/text/text.h"
+#include "mdev/framework.h"
 #include "vgpu-dm/types/type_names.h"
 
 namespace ferry::vgpu {
@@ -24,7 +26,7 @@ std::optional<Kind> kind_of(const mdev::VgpuType& type) {
   if (type.framebuffer_mib.value_or(0) == 0) return std::nullopt;
   auto name = VgpuTypeName::of_driver(type.short_name);
   if (!name) return std::nullopt;
-  return Kind(std::move(name->board), name->slices.value_or(0), name->attribute == MigAttribute::me);
+  return Kind(std::move(name->board), name->slices.value_or(0), name->attribute == "ME");
 }
 
 constexpr std::uint32_t kMemorySlices = 8;  // of every GPU so far
@@ -166,6 +168,7 @@ void add_maxima(std::span<mdev::VgpuType* const> types, bool complete, std::uint
     known = std::max(known, type->max_instances.value_or(0));
   }
   for (mdev::VgpuType* type : types) {
+    if (type->max_instances) type->max_instances = std::min(*type->max_instances, most);
     const auto kind = type->max_instances ? std::nullopt : kind_of(*type);
     if (!kind) continue;
     const auto& by_size = maxima.at(*kind);
@@ -194,12 +197,33 @@ std::vector<mdev::VgpuType> types_of(const mdev::VgpuGpu& gpu) {
   if (gpu.on_itself() || out.empty()) return out;  // the driver counts for the whole GPU
   const Taken taken(gpu);
   for (mdev::VgpuType& type : out) {
-    if (const auto most = type.max_instances)
+    if (const auto most = type.max_instances) {
       type.available = std::min(type.available, taken.left_for(type, *most));
-    else
+    } else {
+      type.available = std::min(type.available, most_by_slices(gpu, type));
       type.fewer_may_fit = type.available > 1;
+    }
   }
   return out;
+}
+
+std::uint32_t most_by_slices(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type) {
+  constexpr std::uint32_t kSlices = 7;
+  constexpr auto kNoBound = std::numeric_limits<std::uint32_t>::max();
+  const auto kind = kind_of(type);
+  const bool lists_all = gpu.devices.empty() || !gpu.framework->lists_only_creatable_types();
+  const auto lists_it = [&](const mdev::VgpuParent& parent) { return parent.find(type.id) != nullptr; };
+  const auto parent = std::ranges::find_if(gpu.parents, lists_it);
+  if (!kind || !lists_all || parent == gpu.parents.end()) return kNoBound;
+  const std::uint32_t slices = std::get<1>(*kind);
+  if (slices == 0) return kNoBound;
+
+  std::uint32_t largest = 0;
+  for (const mdev::VgpuType& other : parent->types)
+    if (kind_of(other) == kind) largest = std::max(largest, *other.framebuffer_mib);
+  // A GPU has one instance with media engines.
+  const std::uint32_t instances = std::get<2>(*kind) ? 1 : std::max(1U, kSlices / slices);
+  return largest / *type.framebuffer_mib * instances;
 }
 
 std::uint64_t time_sliced_memory(const mdev::VgpuGpu& gpu) {

@@ -19,7 +19,7 @@ namespace ferry::vgpu {
 /// Sets the missing maxima of one GPU's types. The GPU instances decide for a type whose instance is known.
 /// Else a type has the maximum of another one of its size, or as many as fit into the memory of the largest
 /// one, among types of one board with as many slices. `complete`: no type of the GPU is missing, so that the
-/// largest time-sliced one has all memory. A bound is at most `most`.
+/// largest time-sliced one has all memory. Each maximum is then at most `most`.
 void add_maxima(std::span<mdev::VgpuType* const> types, bool complete,
                 std::uint32_t most = std::numeric_limits<std::uint32_t>::max());
 
@@ -27,6 +27,10 @@ void add_maxima(std::span<mdev::VgpuType* const> types, bool complete,
 /// Each free virtual function reports 1 whatever memory is left, so the sum is capped by the maximum and by
 /// the present vGPUs. Without a maximum it is VgpuType::fewer_may_fit.
 std::vector<mdev::VgpuType> types_of(const mdev::VgpuGpu& gpu);
+
+/// A bound for a MIG-backed type without a maximum: no GPU so far has more than seven slices, and an instance
+/// has no more memory than the largest type of its kind. No bound: the largest number.
+std::uint32_t most_by_slices(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type);
 
 /// Memory of a GPU for time-sliced vGPUs in MiB: the largest product of a type's size and maximum. 0: not
 /// known.

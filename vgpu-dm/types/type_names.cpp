@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 
 #include "common/text/text.h"
-#include "common/text/words.h"
 #include "hostfs/kernel_facts.h"
 #include "mdev/framework.h"
 
@@ -22,19 +21,6 @@ namespace ferry::vgpu {
 namespace {
 
 constexpr std::size_t kLongest = 64;  // longer than any label value; std::regex needs a bound
-
-constexpr Words<MigAttribute, 5> kAttributes = {{{"", MigAttribute::none},
-                                                 {"ME", MigAttribute::me},
-                                                 {"NOME", MigAttribute::nome},
-                                                 {"MEALL", MigAttribute::meall},
-                                                 {"GFX", MigAttribute::gfx}}};
-
-std::string compose(const VgpuTypeName& name, MigAttribute attribute) {
-  if (name.is_whole_function()) return name.board;
-  const std::string slices = name.slices ? fmt::format("-{}", *name.slices) : "";
-  return fmt::format("{}{}-{}{}{}", name.board, slices, name.size_gib, name.series,
-                     word_for(kAttributes, attribute));
-}
 
 Result<const mdev::VgpuType*> find_by_short_name(std::string_view name,
                                                  std::span<const mdev::VgpuType> types) {
@@ -57,8 +43,18 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   static const std::regex kTimeSliced("([A-Z0-9]+(?:-[A-Za-z]+)*)-(0|[1-9][0-9]*)([ABCQ])");
   static const std::regex kMigBacked("([A-Z0-9]+)-([1-9])-(0|[1-9][0-9]*)([ABCQ])(ME|NOME|MEALL|GFX)?");
   static const std::regex kWholeFunction("[0-9a-f]{4}:[0-9a-f]{4}");
+  // Names that NVIDIA's drivers have, and its file format has not: "L40S-48", "DC-2-48", "T4-2B4".
+  static const std::regex kOfDriversOnly(
+      "[A-Z0-9]+(?:-[A-Za-z]+)*(?:-[1-9])?-(?:0|[1-9][0-9]*)(?:[ABCQ][0-9]+)?");
 
   const auto refuse = [&]() -> tl::unexpected<Error> {
+    constexpr const char* kNames =
+        "names look like L40S-12Q, RTX6000-Ada-24Q or H100-1-10CME: board, size in GiB, one of A B C Q";
+    const std::string_view last = text.substr(text.find_last_of(" _/") + 1);
+    if (text.size() <= kLongest && std::regex_match(last.begin(), last.end(), kOfDriversOnly))
+      return fail(Errc::invalid_config,
+                  fmt::format("no file can name the vGPU type '{}', although a driver may have it", text),
+                  kNames);
     // The text may be the driver's own name, as `nvidia-smi vgpu` prints it, or that of a resource.
     if (const auto blank = text.find_last_of(" _/"); blank != std::string_view::npos) {
       if (const auto short_name = parse(text.substr(blank + 1))) {
@@ -67,9 +63,7 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
                                 short_name->text()));
       }
     }
-    return fail(
-        Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text),
-        "names look like L40S-12Q, RTX6000-Ada-24Q or H100-1-10CME: board, size in GiB, one of A B C Q");
+    return fail(Errc::invalid_config, fmt::format("'{}' is not the name of a vGPU type", text), kNames);
   };
   if (text.size() > kLongest) return refuse();
   std::match_results<std::string_view::const_iterator> match;
@@ -77,7 +71,7 @@ Result<VgpuTypeName> VgpuTypeName::parse(std::string_view text) {
   int size_part = 2;
   if (std::regex_match(text.begin(), text.end(), match, kMigBacked)) {
     name.slices = static_cast<std::uint32_t>(*match[2].first - '0');
-    name.attribute = value_for(kAttributes, match[5].str()).value_or(MigAttribute::none);
+    name.attribute = match[5].str();
     size_part = 3;
   } else if (std::regex_match(text.begin(), text.end(), kWholeFunction)) {
     name.board = text;
@@ -106,7 +100,7 @@ std::optional<VgpuTypeName> VgpuTypeName::of_driver(std::string_view short_name)
   VgpuTypeName name;
   name.size_gib = *size;
   name.series = has_series ? rest.front() : '\0';
-  if (has_series && rest.substr(1) == "ME") name.attribute = MigAttribute::me;
+  if (has_series && rest.substr(1) == "ME") name.attribute = "ME";
   std::string_view board = short_name.substr(0, hyphen);
   if (board.size() > 2 && board[board.size() - 2] == '-' && board.back() >= '1' && board.back() <= '9') {
     name.slices = static_cast<std::uint32_t>(board.back() - '0');
@@ -117,11 +111,15 @@ std::optional<VgpuTypeName> VgpuTypeName::of_driver(std::string_view short_name)
 }
 
 std::string VgpuTypeName::text() const {
-  return compose(*this, attribute);
+  if (is_whole_function()) return board;
+  const std::string of_slices = slices ? fmt::format("-{}", *slices) : "";
+  return fmt::format("{}{}-{}{}{}", board, of_slices, size_gib, series, attribute);
 }
 
 std::string VgpuTypeName::driver_short_name() const {
-  return compose(*this, attribute == MigAttribute::me ? MigAttribute::me : MigAttribute::none);
+  VgpuTypeName name = *this;
+  if (attribute != "ME") name.attribute.clear();
+  return name.text();
 }
 
 Result<const mdev::VgpuType*> find_type(const VgpuTypeName& name, std::span<const mdev::VgpuType> types) {

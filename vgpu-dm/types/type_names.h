@@ -21,10 +21,6 @@ namespace ferry::vgpu {
 
 // Names of vGPU types as profiles write them.
 
-/// Suffix after the series letter of a MIG-backed name. `me` (media engines) is part of the driver's own
-/// name. The others only choose the GPU instance; no driver ends a name in them.
-enum class MigAttribute { none, me, nome, meall, gfx };
-
 /// "L40S-12Q", "RTX6000-Ada-24Q" (time-sliced) or "H100-1-10CME" (MIG-backed); case matters. Or "1002:75b3",
 /// the IDs of a virtual function that a VM gets whole: then it has nothing but `board`.
 struct VgpuTypeName {
@@ -32,7 +28,9 @@ struct VgpuTypeName {
   std::optional<std::uint32_t> slices;  ///< 1..9; only in a MIG-backed name
   std::uint32_t size_gib = 0;           ///< nominal; 0 stands for 512 MiB
   char series = 'Q';                    ///< A, B, C or Q; of a driver's name perhaps 0: it has none
-  MigAttribute attribute = MigAttribute::none;
+  /// "ME", "NOME", "MEALL", "GFX" or nothing; only in a MIG-backed name. ME (media engines) is part of the
+  /// driver's own name. The others only choose the GPU instance; no driver ends a name in them.
+  std::string attribute = {};
 
   /// Errc::invalid_config describes a valid name.
   static Result<VgpuTypeName> parse(std::string_view text);

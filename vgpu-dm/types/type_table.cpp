@@ -107,9 +107,10 @@ void complete(const BoardTypes& known, mdev::VgpuGpu& gpu) {
       if (!listed.contains(type.name) && !listed.contains(type.id)) gpu.unlisted.push_back(type);
   }
   for (mdev::VgpuType& type : gpu.unlisted) types.push_back(&type);
-  // On the GPU itself the driver counts.
-  if (gpu.on_virtual_functions())
-    add_maxima(types, lists_all || gpu.devices.empty(), gpu.function.sriov_numvfs);
+  // On the GPU itself the driver counts. Each function carries one vGPU, and only some may be on the driver.
+  // Whole functions are made to a profile's number.
+  if (gpu.on_virtual_functions() && !gpu.framework->binds_functions() && !gpu.parents.empty())
+    add_maxima(types, lists_all || gpu.devices.empty(), static_cast<std::uint32_t>(gpu.parents.size()));
 }
 
 /// The IDs that decide which lines of the table apply to a GPU.

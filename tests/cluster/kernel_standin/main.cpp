@@ -56,17 +56,8 @@ class Machine {
     kernel_.file("sys/bus/pci/devices/0000:01:00.0/resource",
                  "0x00000000fb000000 0x00000000fbffffff 0x0000000000040200\n"
                  "0x0000004000000000 0x00000047ffffffff 0x000000000014220c\n");
-    kernel_.add_function({.address = "0000:01:00.1",
-                          .ids = "10de:22ba",
-                          .class_code = 0x040300,
-                          .group = kCardGroup,
-                          .driver = "snd_hda_intel"});
-    kernel_.add_function({.address = "0000:02:00.0",
-                          .ids = "10de:1eb8",
-                          .subsystem_ids = "10de:12a2",
-                          .class_code = 0x030200,
-                          .group = kTeslaGroup,
-                          .driver = "nvidia"});
+    kernel_.add_function(kinds::kAudio, "0000:01:00.1", kCardGroup, "snd_hda_intel");
+    kernel_.add_function(kinds::kTeslaT4Board, "0000:02:00.0", kTeslaGroup, "nvidia");
     mdev_.add_parent("0000:02:00.0");
     show_nodes();
   }

@@ -5,7 +5,7 @@ PATH=/mnt/kubernetes:$PATH # its ctr can choose a user, which that of containerd
 . /mnt/tests/scenarios/container/lib.sh
 # shellcheck source-path=SCRIPTDIR/../vgpu source=lib.sh
 . /mnt/tests/scenarios/vgpu/lib.sh
-spec=/mnt/tests/scenarios/container/host-tools.json # tests/chart keeps it as the chart renders it with that value
+choose_spec host-tools
 gpus=(l40s)
 tool=/usr/lib/nvidia/sriov-manage
 told=/run/ferry/tool # what the tool was told, and what its root was

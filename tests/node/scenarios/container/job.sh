@@ -236,7 +236,7 @@ expect_equal "whose file it is" "$user" "$(stat -c %u /var/lib/ferry/desired.jso
 for one in agent plugin; do end $one; done
 
 step "with metrics the agent sees the node's GPUs, and can write to no more"
-spec=/mnt/tests/scenarios/container/metrics.json # tests/chart keeps it as the chart renders it with that value
+choose_spec metrics
 viable() { # whether the GPU's IOMMU group can be given away, as Prometheus is shown it
   {
     printf 'GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n' >&3
@@ -252,7 +252,7 @@ begin agent "$(without sys-groups)"
 expect "it shows metrics" wait_for '{ true > /dev/tcp/127.0.0.1/9417; } 2> /dev/null' 60
 expect_status "the group's without sys-groups" 1 viable
 end agent
-spec=/mnt/tests/scenarios/container/pod.json
+spec=$pods
 end hostd
 
 step "an agent whose hostd gives it no folder waits, and says so"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash source-path=SCRIPTDIR/../../lib source=node.sh
 # The containers of the chart's pods, by containerd and runc, and an API server for the agent.
-spec=/mnt/tests/scenarios/container/pod.json # tests/chart keeps it as the chart renders it
+pods=/mnt/tests/scenarios/container/pod.json # tests/chart keeps it as the chart renders it
+spec=$pods
 image=/run/image
 token=/run/token
 # shellcheck source=../api-server/lib.sh
@@ -30,6 +31,11 @@ else
   wait_for "ctr version > /dev/null 2>&1" 120 || fail "containerd does not answer: $(< $logs/containerd)"
 fi
 
+# From here on the containers are as the chart's values of that name change them. tests/chart holds the result against the chart.
+choose_spec() { # NAME
+  spec=/run/$1.json
+  jq -f "${pods%/*}/$1.jq" $pods > "$spec"
+}
 # What a runtime of pods gives besides.
 usual=(CHOWN DAC_OVERRIDE FSETID FOWNER MKNOD NET_RAW SETGID SETUID SETFCAP SETPCAP NET_BIND_SERVICE SYS_CHROOT KILL AUDIT_WRITE)
 # Nothing makes networks of pods here: the agent has the node's, and the plugin has one without a way out. Runs in a subshell,

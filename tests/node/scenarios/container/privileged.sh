@@ -6,7 +6,7 @@ PATH=/mnt/kubernetes:$PATH # its ctr can choose a user, which that of containerd
 . /mnt/tests/scenarios/container/lib.sh
 # shellcheck source-path=SCRIPTDIR/../vgpu source=lib.sh
 . /mnt/tests/scenarios/vgpu/lib.sh
-spec=/mnt/tests/scenarios/container/privileged.json # tests/chart keeps it as the chart renders it with that value
+choose_spec privileged
 gpus=(l40s)
 install_sriov_manage
 cat > /run/policies.yaml << YAML

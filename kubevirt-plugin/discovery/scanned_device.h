@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/advertised_resources.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 
 namespace ferry::plugin {
@@ -22,8 +23,8 @@ enum class DeviceKind {
 /// A function that goes to a VM with its GPU, and that a pod can ask for by a place.
 struct Companion {
   std::string address;
-  std::string model;          ///< as AdvertisedDevice::model
-  std::string driver;         ///< as AdvertisedDevice::driver
+  std::string model;          ///< as ScannedDevice::model
+  std::string driver;         ///< as ScannedDevice::driver
   std::string resource = {};  ///< the resource of its places
   std::string env_name = {};  ///< of that resource
 
@@ -34,7 +35,7 @@ struct Companion {
 };
 
 /// A device in the form in which a pod can get it.
-struct AdvertisedDevice {
+struct ScannedDevice {
   /// The kubelet device ID: a PCI address or a mediated device's UUID, stable over reboots; for Kata a number
   /// (kata_key()). Unique over all resources.
   std::string id;
@@ -67,17 +68,10 @@ struct AdvertisedDevice {
   std::vector<Companion> companions = {};
 
   const std::string& host_name() const { return sysfs_name.empty() ? id : sysfs_name; }
-  bool operator==(const AdvertisedDevice&) const = default;
+  bool operator==(const ScannedDevice&) const = default;
 };
 
-/// A device that cannot be allocated, and the reason.
-struct NotAdvertised {
-  std::string id;
-  std::string reason;
-  bool by_kind = false;  ///< the device is well, but its kind is not advertised
-
-  bool operator==(const NotAdvertised&) const = default;
-};
+using api::NotAdvertised;
 
 /// A name in a pod's limits, with its devices sorted by ID, or with places. There are as many places as GPUs
 /// with such a companion. A pod that has a place gets the address of its own GPU's companion; the place
@@ -85,7 +79,7 @@ struct NotAdvertised {
 struct Resource {
   ResourceName name;
   EnvPrefix env_prefix = EnvPrefix::pci_resource;
-  std::vector<AdvertisedDevice> devices;
+  std::vector<ScannedDevice> devices;
   bool places = false;  ///< a resource of places; `devices` is empty
 
   bool operator==(const Resource&) const = default;
