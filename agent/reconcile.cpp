@@ -261,7 +261,7 @@ void plan_desired_file(const NodeSnapshot& snapshot, const std::vector<OtherOwne
     return;
   }
   const bool is_known = is_written(result.desired_state, host);
-  if (is_known && host.written->cc_mode == result.desired_state.cc_mode) return;
+  if (is_known && host.written && host.written->cc_mode == result.desired_state.cc_mode) return;
   if (!is_known && !result.rollout.may_begin) {
     result.waits_for = result.rollout.waits_for;
     return;

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "common/config/config_tree.h"
+#include "common/file_status.h"
 #include "policy/policy_yaml.h"
 
 namespace ferry::host {
@@ -36,12 +36,12 @@ struct Mark {
 // All zeros if the file does not exist; reading it gives the error.
 Mark mark_of(const HostFs& host, const fs::path& path) {
   const auto fd = host.open(path.relative_path(), O_PATH);
-  struct stat status {};
-  if (!fd || ::fstat(fd->get(), &status) != 0) return {};
-  return {.written =
-              std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec),
-          .size = status.st_size,
-          .inode = status.st_ino};
+  const auto status = fd ? file_status(fd->get()) : std::nullopt;
+  if (!status) return {};
+  return {.written = std::chrono::seconds(status->st_mtim.tv_sec) +
+                     std::chrono::nanoseconds(status->st_mtim.tv_nsec),
+          .size = status->st_size,
+          .inode = status->st_ino};
 }
 
 /// `desired`: the desired state's own file, which names the file `path`.

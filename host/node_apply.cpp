@@ -306,29 +306,18 @@ void await_types(const NodeContext& context, const vgpu::Profile& carried,
   }
 }
 
-// True if no GPU has vGPUs or virtual functions, and none is to have vGPUs.
-bool has_whole_gpus_only(const PolicyInput& input) {
-  return std::ranges::all_of(input.resolved.vgpus.items,
-                             [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); }) &&
-         std::ranges::all_of(input.vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
-           return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
-         });
-}
-
-bool did_nothing(const vgpu::VgpuOutcome& outcome) {
-  return outcome.errors.empty() && std::ranges::all_of(outcome.gpus, [](const vgpu::GpuOutcome& gpu) {
-           return gpu.kind == vgpu::GpuOutcome::Kind::unmanaged ||
-                  gpu.kind == vgpu::GpuOutcome::Kind::already_so;
-         });
-}
-
 // Runs the stages after the first. An error that keeps a stage from beginning ends the run. If only the last
 // stage has anything to do, the scan before the first one serves for all, unless a GPU for the last stage was
 // unplugged since. The last stage plans again from a new scan, behind its fences.
 NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Result<PolicyInput> input,
                   NodeOutcome outcome) {
   const vfio::Inventory first = input->inventory;
-  const bool is_unchanged = outcome.unbound.results.empty() && has_whole_gpus_only(*input);
+  const bool has_whole_gpus_only = std::ranges::all_of(input->vgpus.gpus, [](const mdev::VgpuGpu& gpu) {
+    return gpu.devices.empty() && gpu.function.sriov_numvfs == 0;
+  });
+  const bool wants_no_vgpus = std::ranges::all_of(
+      input->resolved.vgpus.items, [](const vgpu::ProfileItem& item) { return item.vgpus.empty(); });
+  const bool is_unchanged = outcome.unbound.results.empty() && has_whole_gpus_only && wants_no_vgpus;
   const vfio::Inventory* scanned = is_unchanged ? &first : nullptr;
   const auto kept = keep_what_cannot_go(context, *input, nullptr);
   if (!kept) {
@@ -344,7 +333,10 @@ NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Resu
   }
   outcome.vgpus = std::move(*vgpus);
 
-  if (!did_nothing(outcome.vgpus)) scanned = nullptr;
+  const bool all_idle = std::ranges::all_of(outcome.vgpus.gpus, [](const vgpu::GpuOutcome& gpu) {
+    return gpu.kind == vgpu::GpuOutcome::Kind::unmanaged || gpu.kind == vgpu::GpuOutcome::Kind::already_so;
+  });
+  if (!all_idle || !outcome.vgpus.errors.empty()) scanned = nullptr;
   input = read_input(context, policy, scanned);
   if (!input) {
     outcome.error = std::move(input).error();

@@ -51,7 +51,7 @@ void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::Re
   const bool published =
       status.published && std::ranges::includes(ids_of(status.published->unavailable), asked);
   const auto listing = advertised();
-  const bool answered = published && (!plugin_runs(host_, settings_.plugin_liveness) ||
+  const bool answered = published && (!plugin_runs(host_) ||
                                       (listing && listing->state_generation >= status.unavailable_since));
   if (!asked_at) asked_at = settings_.now();
   facts.plugin_is_asked =
@@ -59,7 +59,7 @@ void NodeKeeper::read_allocation_facts(const ScannedNode& node, const policy::Re
   if (answered) asked_at.reset();
   // An unavailable device that the plugin has read and still lists is a pod's. While it may still answer,
   // only other users count.
-  GuardedProbes guarded(host_, uses_, settings_.plugin_files(), {asked, status.unavailable_since});
+  GuardedProbes guarded(host_, uses_, {asked, status.unavailable_since});
   const NodeProbes probes = facts.plugin_is_asked ? uses_ : guarded.probes();
   for (const vfio::PciAddress& gpu : going)
     facts.use.emplace(gpu, use_of(host_, node, probes.for_rebinds, gpu, resolved.release));

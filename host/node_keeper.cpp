@@ -45,8 +45,8 @@ NodeKeeper::NodeKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_co
       make_context_(std::move(make_context)),
       settings_(std::move(settings)),
       validations_(host_),
-      status_(host_, settings_.status_file, settings_.advertised_file, memory_),
-      claimable_(host_, settings_.claimable_file) {}
+      status_(host_, settings_.status_file, memory_),
+      claimable_(host_) {}
 
 Round NodeKeeper::round(News news) {
   status_.pass_on_serving(settings_.serving_file());
@@ -197,7 +197,7 @@ Round NodeKeeper::keep_desired_state(DesiredState desired) {
   snapshot.leftovers = has_leftovers(*context, snapshot.node);
   if (reconcile_and_remember(Stage::planned, snapshot).action == Action::scan_result)
     return report_result(*context, desired, std::move(snapshot), uses_);
-  GuardedProbes guarded(host_, uses_, settings_.plugin_files(), {});
+  GuardedProbes guarded(host_, uses_, {});
   return apply(desired, std::move(snapshot), guarded.probes());
 }
 
@@ -216,15 +216,14 @@ Round NodeKeeper::prepare_change(const NodeContext& context, const DesiredState&
   if (auto published = publish(next); !published)
     return back_off(report_obstacle(snapshot.desired, {.error = published.error()}));
 
-  snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
+  snapshot.plugin.runs = plugin_runs(host_);
   listing = advertised();
   snapshot.plugin.state_generation = listing ? std::optional(listing->state_generation) : std::nullopt;
   next = reconcile_and_remember(Stage::published, snapshot);
   if (next.action == Action::end) return std::move(next.round);  // it waits for the plugin
 
   // The plugin's list also counts while no plugin runs, since one may start before the node's lock is taken.
-  GuardedProbes advertised_as(host_, uses_, settings_.plugin_files(),
-                              {next.asked, memory_.status.unavailable_since});
+  GuardedProbes advertised_as(host_, uses_, {next.asked, memory_.status.unavailable_since});
   const NodeProbes guarded = advertised_as.probes();
   if (next.action == Action::find_pods) {
     snapshot.pods = users_of_listed(host_, snapshot.node, guarded.for_rebinds, snapshot.conditions,
@@ -284,7 +283,7 @@ Round NodeKeeper::report_result(const NodeContext& context, const DesiredState& 
   add_users(host_, *scanned, uses.for_rebinds, snapshot.conditions);
   set_node(context, desired, std::move(*scanned), snapshot);
   remember_vgpus(snapshot.node);
-  snapshot.plugin.runs = plugin_runs(host_, settings_.plugin_liveness);
+  snapshot.plugin.runs = plugin_runs(host_);
   if (snapshot.plugin.runs) snapshot.plugin.listed = advertised().value_or(api::AdvertisedResources());
   ReconcileResult next = reconcile_and_remember(Stage::finished, snapshot);
   if (next.action == Action::watch_ends) {
@@ -351,7 +350,7 @@ std::optional<Error> NodeKeeper::roll_back(const NodeContext& context) const {
 }
 
 std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
-  auto read = read_advertised_resources(host_, settings_.advertised_file);
+  auto read = read_advertised_resources(host_);
   if (!read) return std::nullopt;
   // Generations may begin again at 1, so a later one answers none of this hostd's.
   if (*read && memory_.status.published && (*read)->state_generation > memory_.status.generation)
@@ -360,7 +359,7 @@ std::optional<api::AdvertisedResources> NodeKeeper::advertised() const {
 }
 
 std::optional<std::set<std::string>> NodeKeeper::allocated_now() const {
-  const auto read = read_advertised_resources(host_, settings_.advertised_file);
+  const auto read = read_advertised_resources(host_);
   if (!read) return std::nullopt;
   std::set<std::string> ids;
   for (const api::AdvertisedDevice& device : read->value_or(api::AdvertisedResources()).devices)

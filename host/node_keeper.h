@@ -67,12 +67,6 @@ struct KeeperSettings {
     return desired_file.parent_path() / std::filesystem::path(api::kServingFile).filename();
   }
   std::filesystem::path status_file = api::kStatusFile;
-  std::filesystem::path advertised_file = api::kAdvertisedFile;
-  std::filesystem::path plugin_liveness = api::kPluginLiveness;
-  StillAdvertisedProbe::Files plugin_files() const {
-    return {.advertised = advertised_file, .liveness = plugin_liveness};
-  }
-  std::filesystem::path claimable_file = api::kClaimableGpusFile;
   /// Gives the GPUs that ResourceClaims have: at least one of each IOMMU group. From the call on, no claim
   /// may get a GPU that kClaimableGpusFile does not have, or has without `for_dra`. An error: any GPU may
   /// have a claim, and the round changes none.
@@ -101,10 +95,9 @@ struct KeeperSettings {
 /// Writes the host status, and only after a change of it (status_file.cpp).
 class StatusFile {
  public:
-  /// `host` and `memory` must outlive this object. `advertised`: the plugin's file, which names the last
-  /// status that the plugin has answered.
-  StatusFile(HostFs& host, std::filesystem::path file, std::filesystem::path advertised, KeeperMemory& memory)
-      : host_(host), file_(std::move(file)), advertised_(std::move(advertised)), memory_(memory) {}
+  /// `host` and `memory` must outlive this object.
+  StatusFile(HostFs& host, std::filesystem::path file, KeeperMemory& memory)
+      : host_(host), file_(std::move(file)), memory_(memory) {}
 
   /// Publishes a new status, after it has added this process, the boot, and the plugin's order.
   Result<> publish(api::HostStatus next);
@@ -126,7 +119,6 @@ class StatusFile {
 
   HostFs& host_;
   const std::filesystem::path file_;
-  const std::filesystem::path advertised_;
   KeeperMemory& memory_;
 };
 

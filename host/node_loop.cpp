@@ -55,9 +55,9 @@ constexpr auto kClaimLockPatience = std::chrono::milliseconds(250);
 // claims, and a person removes a record that cannot be read. `ferry apply` removes the record of numbers. An
 // ending pod of the gpu-operator removes all ready files.
 std::vector<fs::path> files_to_watch(const KeeperSettings& settings) {
-  std::vector<fs::path> out = {settings.desired_file,    settings.serving_file(), settings.advertised_file,
-                               settings.plugin_liveness, api::kHostdLock,         kClaimRecordFile,
-                               kGpuNumbersFile,          kSanitizeRequestFile,    vfio::kModeRecordFile};
+  std::vector<fs::path> out = {settings.desired_file, settings.serving_file(), api::kAdvertisedFile,
+                               api::kPluginLiveness,  api::kHostdLock,         kClaimRecordFile,
+                               kGpuNumbersFile,       kSanitizeRequestFile,    vfio::kModeRecordFile};
   if (settings.validations) out.insert(out.end(), {kVfioReady, kVgpuReady, kWorkloadType});
   return out;
 }
@@ -190,14 +190,11 @@ class NodeLoop {
             loop, host, files_to_watch(options.keeper), [this] { round_soon(); },
             [this](const Error& error) { warn_once(error); }) {
     if (!options.claims || options.once) return;
-    ClaimKeeper& keeper =
-        claim_keeper_.emplace(host, uses, std::move(make_context),
-                              ClaimSettings{.desired_file = options.keeper.desired_file,
-                                            .profiles = options.keeper.profiles,
-                                            .advertised_file = options.keeper.advertised_file,
-                                            .plugin_liveness = options.keeper.plugin_liveness,
-                                            .metadata_folder = options.claim_metadata,
-                                            .lock_patience = kClaimLockPatience});
+    ClaimKeeper& keeper = claim_keeper_.emplace(host, uses, std::move(make_context),
+                                                ClaimSettings{.desired_file = options.keeper.desired_file,
+                                                              .profiles = options.keeper.profiles,
+                                                              .metadata_folder = options.claim_metadata,
+                                                              .lock_patience = kClaimLockPatience});
     claim_server_.emplace(loop, host, *options.claims, [this, &keeper](const api::ClaimRequest& request) {
       return serve(keeper, request);
     });
@@ -241,7 +238,7 @@ class NodeLoop {
   /// Makes the folders of the shared files, so that they can be watched before the files exist.
   Result<> make_folders() const {
     const KeeperSettings& keeper = options_.keeper;
-    for (const fs::path& file : {keeper.desired_file, keeper.status_file, keeper.advertised_file})
+    for (const fs::path& file : {keeper.desired_file, keeper.status_file, fs::path(api::kAdvertisedFile)})
       if (auto made = host_.make_directory(file.parent_path()); !made) return made;
     // A write into one of these folders reports the error. Only a policy with numbers needs the first.
     (void)host_.make_directory(fs::path(kGpuNumbersFile).parent_path());

@@ -25,10 +25,9 @@ namespace ferry::host {
 class GuardedProbes {
  public:
   /// All must outlive this object.
-  GuardedProbes(const HostFs& host, const NodeProbes& uses, const StillAdvertisedProbe::Files& files,
-                const StillAdvertisedProbe::Asked& asked)
-      : rebinds_(host, uses.for_rebinds, files, asked),
-        vgpus_(host, uses.for_vgpus, files, asked),
+  GuardedProbes(const HostFs& host, const NodeProbes& uses, const StillAdvertisedProbe::Asked& asked)
+      : rebinds_(host, uses.for_rebinds, asked),
+        vgpus_(host, uses.for_vgpus, asked),
         open_(uses.open_nodes) {}
   NodeProbes probes() { return {.for_rebinds = rebinds_, .for_vgpus = vgpus_, .open_nodes = open_}; }
 

@@ -51,23 +51,19 @@ GpuConditions with_allocations(const RoundSnapshot& snapshot, GpuConditions cond
   return conditions;
 }
 
-/// The NVSwitches that a fabric manager shares among VMs. No policy has to name them, and no VM may get one.
-std::vector<api::UnavailableDevice> shared_switches(const vfio::GpuFindings& all) {
-  std::vector<api::UnavailableDevice> out;
-  for (const auto& [device, findings] : all)
-    for (const vfio::Finding& finding : findings)
-      if (finding.rule == vfio::RuleId::fabric_switch && finding.about == device)
-        out.push_back({.id = device.text(), .reason = finding.text});
-  return out;
-}
-
 api::HostStatus status_of(const RoundSnapshot& snapshot, api::NodePhase phase,
                           const GpuConditions& conditions) {
   api::HostStatus out;
   out.desired = snapshot.desired;
   out.phase = phase;
   out.unavailable = snapshot.allocations.unavailable;
-  merge(out.unavailable, shared_switches(snapshot.node.findings));
+  // A fabric manager shares these NVSwitches among VMs. No policy has to name them, and no VM may get one.
+  std::vector<api::UnavailableDevice> shared_switches;
+  for (const auto& [device, findings] : snapshot.node.findings)
+    for (const vfio::Finding& finding : findings)
+      if (finding.rule == vfio::RuleId::fabric_switch && finding.about == device)
+        shared_switches.push_back({.id = device.text(), .reason = finding.text});
+  merge(out.unavailable, shared_switches);
   if (const auto& fault = snapshot.allocations.fault)
     out.error = api::StatusError{.message = fault->message, .hint = fault->hint};
   if (!snapshot.is_scanned) return out;

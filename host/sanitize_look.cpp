@@ -223,7 +223,7 @@ NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusW
     return histories.policy != policy::Sanitize::off && is_sanitized(gpu);
   };
   const auto listing = advertised();
-  const bool plugin_serves = plugin_runs(host_, settings_.plugin_liveness);
+  const bool plugin_serves = plugin_runs(host_);
   const std::string boot = boot_id(host_).value_or("");
   DueGpus due;
   for (const api::AcceleratorStatus& gpu : gpus) {

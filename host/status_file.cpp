@@ -190,7 +190,7 @@ void StatusFile::begin_generations() {
   }
   std::uint64_t& generation = memory_.status.generation;
   if (const auto last = left_by_the_last().generation; last > 0) generation = last;
-  if (const auto listing = read_advertised_resources(host_, advertised_); listing && *listing)
+  if (const auto listing = read_advertised_resources(host_); listing && *listing)
     generation = std::max(generation, (*listing)->state_generation);
 }
 

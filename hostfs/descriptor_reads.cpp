@@ -11,6 +11,8 @@
 #include <unistd.h>
 #include <utility>
 
+#include "common/file_status.h"
+
 namespace ferry {
 namespace {
 
@@ -21,8 +23,8 @@ auto failed(int error, const What& what) {
 
 bool is_directory(int directory, const dirent64& entry) {
   if (entry.d_type != DT_UNKNOWN) return entry.d_type == DT_DIR;
-  struct stat status {};  // the file system does not give the type
-  return ::fstatat(directory, entry.d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+  const auto status = entry_status(directory, entry.d_name);  // the file system does not give the type
+  return status && S_ISDIR(status->st_mode);
 }
 
 /// `short_ends`: the first read that gives less than was asked for is the last.
@@ -90,9 +92,9 @@ Result<std::vector<std::string>> read_names(int fd, const What& what) {
 }
 
 bool is_same_file(int one, int other) {
-  struct stat a {};
-  struct stat b {};
-  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+  const auto a = file_status(one);
+  const auto b = file_status(other);
+  return a && b && a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
 }  // namespace ferry

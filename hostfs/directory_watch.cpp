@@ -7,12 +7,13 @@
 #include <cstddef>
 #include <fcntl.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "common/file_status.h"
 
 namespace ferry {
 namespace {
@@ -99,9 +100,8 @@ void DirectoryWatch::leave() const {
 std::vector<DirectoryEvent> DirectoryWatch::read_timer() const {
   std::uint64_t times = 0;
   if (::read(fd_.get(), &times, sizeof(times)) != sizeof(times)) return {};
-  struct stat status {};
-  const bool gone = ::fstat(directory_.get(), &status) == 0 && status.st_nlink == 0;
-  if (gone) return {{.kind = DirectoryEvent::Kind::gone, .name = {}}};
+  const auto status = file_status(directory_.get());
+  if (status && status->st_nlink == 0) return {{.kind = DirectoryEvent::Kind::gone, .name = {}}};
   auto inotify = watch_by_inotify(fmt::format("/proc/self/fd/{}", directory_.get()).c_str(), mask_, name_);
   if (inotify && ::dup3(inotify->fd.get(), fd_.get(), O_CLOEXEC) >= 0) {
     watch_ = inotify->watch;

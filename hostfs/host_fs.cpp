@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "hostfs/descriptor_reads.h"
 
 namespace ferry {
@@ -60,11 +61,10 @@ Result<> write_atomically(const AtomicTarget& target, std::string_view content, 
     content.remove_prefix(static_cast<std::size_t>(n));
   }
 
-  struct stat old {};
-  if (target.existing >= 0 && ::fstat(target.existing, &old) == 0) {
-    mode = old.st_mode & 07777;
+  if (const auto old = file_status(target.existing)) {
+    mode = old->st_mode & 07777;
     // An agent that is not root replaces files of an earlier one that was; the new file is the writer's.
-    if (::fchown(fd.get(), old.st_uid, old.st_gid) != 0 && (errno != EPERM || ::geteuid() == 0))
+    if (::fchown(fd.get(), old->st_uid, old->st_gid) != 0 && (errno != EPERM || ::geteuid() == 0))
       return fail(error_from_errno(errno, what + ": keep owner"));
   }
   if (::fchmod(fd.get(), mode) != 0 || ::fsync(fd.get()) != 0) return fail(error_from_errno(errno, what));
@@ -186,18 +186,18 @@ Result<std::string> HostFs::read_file(const std::filesystem::path& relative, Lin
     return fail(Errc::malformed_host, describe("read", relative) + ": it is a symbolic link",
                 "put the file itself there");
   if (!fd) return fail(std::move(fd).error());
-  struct stat status {};
-  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, describe("read", relative)));
+  const auto status = file_status(fd->get());
+  if (!status) return fail(error_from_errno(errno, describe("read", relative)));
   constexpr unsigned kMemory = 1;
   constexpr unsigned kNull = 3;
   // A masked systemd unit is a link to /dev/null and has no content.
-  if (S_ISCHR(status.st_mode) && status.st_rdev == ::makedev(kMemory, kNull)) return std::string();
-  if (!S_ISREG(status.st_mode) && !S_ISDIR(status.st_mode))  // reading a directory fails with EISDIR
+  if (S_ISCHR(status->st_mode) && status->st_rdev == ::makedev(kMemory, kNull)) return std::string();
+  if (!S_ISREG(status->st_mode) && !S_ISDIR(status->st_mode))  // reading a directory fails with EISDIR
     return unfit({.code = make_error_code(Errc::malformed_host),
                   .message = describe("read", relative) + ": it is no regular file"});
-  if (status.st_size > kLargestFile) return unfit(error_from_errno(EFBIG, describe("read", relative)));
+  if (status->st_size > kLargestFile) return unfit(error_from_errno(EFBIG, describe("read", relative)));
   // procfs gives size 0 for each file; any other file may grow while it is read.
-  const std::size_t most = status.st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
+  const std::size_t most = status->st_size == 0 ? kMostRead : static_cast<std::size_t>(kLargestFile);
   auto content = read_to_end(
       fd->get(), [&] { return describe("read", relative); }, most);
   if (!content && content.error().code == std::errc::file_too_large) return unfit(std::move(content).error());

@@ -7,12 +7,12 @@
 #include <optional>
 #include <sys/file.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
 #include "hostfs/host_writer.h"
@@ -30,8 +30,8 @@ constexpr std::size_t kLongestValue = 1024;
 
 // wait_for_acts() removes a file without a lock, also one that its process has opened and not yet locked.
 bool is_linked(const UniqueFd& file) {
-  struct stat status {};
-  return ::fstat(file.get(), &status) == 0 && status.st_nlink > 0;
+  const auto status = file_status(file.get());
+  return status && status->st_nlink > 0;
 }
 
 struct Act {

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "common/text/text.h"
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
@@ -35,18 +36,19 @@ Result<const std::string*> CredentialReader::from_file() {
   };
   // Without O_NONBLOCK the opening of a named pipe would block.
   const UniqueFd fd(::open(credential_.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status {};
-  if (!fd.valid() || ::fstat(fd.get(), &status) != 0) return refused(error_from_errno(errno, what));
-  if (!S_ISREG(status.st_mode)) return refused({.code = {}, .message = what + ": it is no file", .hint = {}});
-  const Version version{static_cast<std::int64_t>(status.st_dev),
-                        static_cast<std::int64_t>(status.st_ino),
-                        status.st_size,
-                        status.st_mtim.tv_sec,
-                        status.st_mtim.tv_nsec,
-                        status.st_ctim.tv_sec,
-                        status.st_ctim.tv_nsec};
+  const auto status = file_status(fd.get());
+  if (!status) return refused(error_from_errno(errno, what));
+  if (!S_ISREG(status->st_mode))
+    return refused({.code = {}, .message = what + ": it is no file", .hint = {}});
+  const Version version{static_cast<std::int64_t>(status->st_dev),
+                        static_cast<std::int64_t>(status->st_ino),
+                        status->st_size,
+                        status->st_mtim.tv_sec,
+                        status->st_mtim.tv_nsec,
+                        status->st_ctim.tv_sec,
+                        status->st_ctim.tv_nsec};
   if (read_ == version) return &text_;
-  if (status.st_size > kMostBytes)
+  if (status->st_size > kMostBytes)
     return refused(
         {.code = {}, .message = fmt::format("{}: it has more than {} bytes, the limit", what, kMostBytes)});
   auto text = read_to_end(fd.get(), [&what] { return what; });

@@ -292,21 +292,18 @@ bool may_share_a_group(const std::string& resource) {
   return mode != policy::Mode::vgpu && mode != policy::Mode::host;
 }
 
-/// True for the name of a GPU's audio or USB function by pci.ids. A pod that has such a function has its GPU,
-/// too.
-bool is_companions_name(const std::string& resource) {
-  constexpr std::array<std::string_view, 3> kParts = {"_AUDIO_", "_USB_", "_UCSI_"};
-  return std::ranges::any_of(kParts,
-                             [&](std::string_view part) { return resource.find(part) != std::string::npos; });
-}
-
 // Companions hold no device back: else an unhealthy GPU would look held back while a VM has another GPU and
 // that GPU's audio. Neither do GPUs of another vendor, whose names have another domain.
 void mark_held_back(std::map<std::string, NodeResource>& resources) {
   const auto domain = [](const std::string& name) { return name.substr(0, name.find('/')); };
   std::map<std::string, std::uint64_t> used;
-  for (const auto& [name, resource] : resources)
-    if (may_share_a_group(name) && !is_companions_name(name)) used[domain(name)] += resource.used;
+  for (const auto& [name, resource] : resources) {
+    // The name of a GPU's audio or USB function by pci.ids. A pod that has such a function has its GPU, too.
+    const bool is_companions_name = name.find("_AUDIO_") != std::string::npos ||
+                                    name.find("_USB_") != std::string::npos ||
+                                    name.find("_UCSI_") != std::string::npos;
+    if (may_share_a_group(name) && !is_companions_name) used[domain(name)] += resource.used;
+  }
   for (auto& [name, resource] : resources) {
     if (!may_share_a_group(name) || resource.capacity <= resource.allocatable) continue;
     const std::uint64_t missing = resource.capacity - resource.allocatable;

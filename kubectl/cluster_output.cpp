@@ -128,17 +128,6 @@ std::string mode_text(const std::string& resource) {
   return mode ? std::string(text(*mode)) : std::string();
 }
 
-// "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held back". A
-// device that became unhealthy in use is used and not allocatable: "1 used, 0 allocatable, 1 not well".
-std::string used_text(const NodeResource& resource) {
-  std::string out = resource.used > resource.allocatable
-                        ? fmt::format("{} used\n{} allocatable", resource.used, resource.allocatable)
-                        : fmt::format("{} of {}", resource.used, resource.allocatable);
-  if (resource.unwell() > 0) out += fmt::format("\n{} not well", resource.unwell());
-  if (resource.held_back > 0) out += fmt::format("\n{} held back", resource.held_back);
-  return out;
-}
-
 // A line for each user: "VM studio/render-a: 2 (0000:3b:00.0, 0000:5e:00.0)"; one is not counted.
 std::string users_text(const ClusterGpus& cluster, const ClusterNode& node, const std::string& resource) {
   std::vector<std::string> lines;
@@ -171,9 +160,17 @@ cli::Table list_table(const ClusterGpus& cluster, Now now) {
       table.add(row(node.name, state_text(node), age_text(node, now), {"", "", "", ""}));
     bool first = true;
     for (const auto& [name, resource] : node.resources) {
+      // "1 of 2"; if the kubelet lists more than are allocatable, "1 of 2, 1 not well" or "1 of 2, 1 held
+      // back". A device that became unhealthy in use is used and not allocatable: "1 used, 0 allocatable, 1
+      // not well".
+      std::string used = resource.used > resource.allocatable
+                             ? fmt::format("{} used\n{} allocatable", resource.used, resource.allocatable)
+                             : fmt::format("{} of {}", resource.used, resource.allocatable);
+      if (resource.unwell() > 0) used += fmt::format("\n{} not well", resource.unwell());
+      if (resource.held_back > 0) used += fmt::format("\n{} held back", resource.held_back);
       table.add(row(first ? node.name : " ", first ? state_text(node) : " ",
                     first ? age_text(node, now) : " ",
-                    {name, mode_text(name), used_text(resource), users_text(cluster, node, name)}));
+                    {name, mode_text(name), std::move(used), users_text(cluster, node, name)}));
       first = false;
     }
   }

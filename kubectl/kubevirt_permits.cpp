@@ -235,16 +235,6 @@ struct Entry {
   bool external = false;  ///< KubeVirt leaves it to others to offer it
 };
 
-// PCI IDs in lower case; names of types with underscores, since KubeVirt takes either.
-std::string compared(const ListKind& kind, std::string text) {
-  const bool is_pci = std::string_view(kind.key) == kPci.key;
-  std::ranges::transform(text, text.begin(), [is_pci](unsigned char c) {
-    if (is_pci) return static_cast<char>(std::tolower(c));
-    return c == ' ' ? '_' : static_cast<char>(c);
-  });
-  return text;
-}
-
 tl::unexpected<Error> wrong(std::string_view key, std::string_view what) {
   return fail(Errc::malformed_host, fmt::format("{}: {}", key, what));
 }
@@ -261,17 +251,23 @@ Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   if (list.is_null()) return out;
   const std::string path = fmt::format("spec.configuration.permittedHostDevices.{}", kind.key);
   if (!list.is_array()) return wrong(path, "is not a list");
+  const bool is_pci = std::string_view(kind.key) == kPci.key;
   for (std::size_t at = 0; at < list.size(); ++at) {
     const json& entry = list[at];
     const std::string place = fmt::format("{}[{}]", path, at);
     auto selector = text_in(entry, kind.selector, place);
     if (!selector) return fail(std::move(selector).error());
+    // PCI IDs in lower case; names of types with underscores, since KubeVirt takes either.
+    std::ranges::transform(*selector, selector->begin(), [is_pci](unsigned char c) {
+      if (is_pci) return static_cast<char>(std::tolower(c));
+      return c == ' ' ? '_' : static_cast<char>(c);
+    });
     auto resource = text_in(entry, "resourceName", place);
     if (!resource) return fail(std::move(resource).error());
     const json& external = json_at(entry, "externalResourceProvider");
     if (!external.is_null() && !external.is_boolean())
       return wrong(place + ".externalResourceProvider", "is neither true nor false");
-    out.push_back({.selector = compared(kind, std::move(*selector)),
+    out.push_back({.selector = std::move(*selector),
                    .resource = std::move(*resource),
                    .external = external == json(true)});
   }

@@ -125,7 +125,7 @@ Result<vgpu::ProfileFile> read_profile_file(const std::filesystem::path& path, R
 }
 
 Result<PolicyFile> read_policy_file(const std::filesystem::path& path, Reading how) {
-  return read_carried(path, "profile", how, &read_policies);
+  return read_carried(path, "policy", how, &read_policies);
 }
 
 }  // namespace ferry::policy

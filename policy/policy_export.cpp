@@ -167,14 +167,6 @@ std::string quoted(const std::string& text) {
   return key.starts_with('"') ? key : '"' + text + '"';
 }
 
-std::string count_text(const vgpu::VgpuCount& entry) {
-  if (!entry.params && entry.placement.empty()) return std::to_string(entry.count);
-  std::string out = fmt::format("{{count: {}", entry.count);
-  if (entry.params) out += fmt::format(", vgpu-params: {}", quoted(entry.params->text()));
-  if (!entry.placement.empty()) out += fmt::format(", placement: [{}]", fmt::join(entry.placement, ", "));
-  return out + "}";
-}
-
 std::string item_text(const PolicyItem& item) {
   std::vector<std::string> lines;
   const vgpu::ProfileItem& gpus = item.gpus;
@@ -217,8 +209,15 @@ std::string item_text(const PolicyItem& item) {
   if (gpus.mixed_sizes) lines.emplace_back("mixed-sizes: true");
   if (item.mode == Mode::vgpu) {
     lines.emplace_back(gpus.vgpus.empty() ? "vgpu-devices: {}" : "vgpu-devices:");
-    for (const vgpu::VgpuCount& entry : gpus.vgpus)
-      lines.push_back(fmt::format("  {}: {}", key_text(entry.type.text()), count_text(entry)));
+    for (const vgpu::VgpuCount& entry : gpus.vgpus) {
+      std::string more;
+      if (entry.params) more += fmt::format(", vgpu-params: {}", quoted(entry.params->text()));
+      if (!entry.placement.empty())
+        more += fmt::format(", placement: [{}]", fmt::join(entry.placement, ", "));
+      const std::string count =
+          more.empty() ? std::to_string(entry.count) : fmt::format("{{count: {}{}}}", entry.count, more);
+      lines.push_back(fmt::format("  {}: {}", key_text(entry.type.text()), count));
+    }
   }
   return fmt::format("  - {}\n", fmt::join(lines, "\n    "));
 }

@@ -23,12 +23,6 @@ Error libvirt_error(const std::string& what) {
   return {.code = make_error_code(Errc::unreachable), .message = what + ": " + why};
 }
 
-/// A string that libvirt allocated; empty for nullptr.
-std::string taken(char* text) {
-  const std::unique_ptr<char, void (*)(void*)> owned(text, std::free);
-  return text != nullptr ? text : "";
-}
-
 }  // namespace
 
 Result<Connection> connect(const HostFs& host, std::string uri) {
@@ -66,7 +60,9 @@ Result<std::vector<Domain>> list_running_domains(const HostFs& host, const Conne
   std::vector<Domain> domains;
   for (const auto& handle : handles) {
     const std::string name = ::virDomainGetName(handle.get());
-    const std::string xml = taken(::virDomainGetXMLDesc(handle.get(), 0));
+    // libvirt allocates the text; nullptr is an error.
+    const std::unique_ptr<char, void (*)(void*)> printed(::virDomainGetXMLDesc(handle.get(), 0), std::free);
+    const std::string xml = printed ? printed.get() : "";
     const bool has_ended = xml.empty() && ::virGetLastErrorCode() == VIR_ERR_NO_DOMAIN;
     if (has_ended) continue;
     if (xml.empty()) return fail(libvirt_error("domain " + name));

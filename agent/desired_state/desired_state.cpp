@@ -26,15 +26,6 @@ struct FoundPolicy {
   bool of_profile = false;  ///< PolicyFile::of_profiles
 };
 
-// NVIDIA's own file has hundreds of names.
-std::string listed(std::span<const std::string> names) {
-  constexpr std::size_t kMost = 12;
-  const auto first = names.first(std::min(names.size(), kMost));
-  return fmt::format(
-      "{}{}", fmt::join(first, ", "),
-      first.size() == names.size() ? "" : fmt::format(" and {} more", names.size() - first.size()));
-}
-
 /// The first policy with the name; all others with it must have the same content. `unreadable`: errors of
 /// configurations that could not be fetched. Unneeded unreadable configurations, and names that no label can
 /// have, are added to `warnings`. Errc::invalid_config: no policy has the name, and the message says
@@ -86,9 +77,13 @@ Result<FoundPolicy> find_policy(std::span<const ConfigText> configs, std::span<c
     return fail(Errc::invalid_config, fmt::format("no policy or profile is called '{}': none is given", name),
                 "a policy (docs/policy.md) or a vGPU profile file, in a ConfigMap that the agent is given");
   }
+  constexpr std::size_t kMost = 12;  // NVIDIA's own file has hundreds of names
+  const auto first = std::span(names).first(std::min(names.size(), kMost));
+  const std::string more =
+      names.size() > kMost ? fmt::format(" and {} more", names.size() - kMost) : std::string();
   return fail(Errc::invalid_config,
               fmt::format("no policy or profile is called '{}'{}", name, did_you_mean(name, names)),
-              "there are: " + listed(names));
+              fmt::format("there are: {}{}", fmt::join(first, ", "), more));
 }
 
 constexpr Words<Workload, 3> kWorkloads = {{{"container", Workload::container},

@@ -16,17 +16,6 @@
 #include "common/generation.h"
 
 namespace ferry::agent {
-namespace {
-
-/// True if a file without classes asks for none with an empty list.
-bool says_none(const ConfigText& text) {
-  const auto root = parse_config(text);
-  if (!root) return false;
-  const ConfigMember* const classes = root->find("runtimeClasses");
-  return classes != nullptr && classes->value.kind == ConfigNode::Kind::list;
-}
-
-}  // namespace
 
 Result<std::optional<kata::DesiredClasses>> desired_runtimes(const KataSource& source, const Labels& labels) {
   constexpr const char* kStay = "Kata's runtimes stay as they are";
@@ -42,9 +31,15 @@ Result<std::optional<kata::DesiredClasses>> desired_runtimes(const KataSource& s
         fmt::format("{} has several keys, and none of them is config.yaml: {}", source.name, kStay));
   auto file = kata::read_classes(source.texts.front());
   if (!file) return fail(std::move(file).error());
-  if (file->classes.empty() && !says_none(source.texts.front()))
-    return without(fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
-                               source.texts.front().file, kStay));
+  if (file->classes.empty()) {
+    // A file without classes asks for none with an empty list.
+    const auto root = parse_config(source.texts.front());
+    const ConfigMember* const classes = root ? root->find("runtimeClasses") : nullptr;
+    const bool says_none = classes != nullptr && classes->value.kind == ConfigNode::Kind::list;
+    if (!says_none)
+      return without(fmt::format("{}: no runtime classes in it: {}; `runtimeClasses: []` removes all",
+                                 source.texts.front().file, kStay));
+  }
   kata::DesiredClasses out{.config = source.texts.front(), .classes = {}, .source = source.name};
   for (const kata::KataClass& kata : file->classes)
     if (!kata.node_selector || has_all(labels, *kata.node_selector)) out.classes.push_back(kata.name);
@@ -149,12 +144,6 @@ std::set<std::string> unlabelled(const Labels& labels, const HostSide& host) {
   return out;
 }
 
-bool says_the_same(const kata::DesiredClasses& a, const kata::DesiredClasses& b) {
-  return a.generation == b.generation && a.config.text == b.config.text && a.classes == b.classes &&
-         a.permitted == b.permitted && a.unlabelled == b.unlabelled && a.source == b.source &&
-         a.confidential_mode == b.confidential_mode;
-}
-
 /// The result of the classes in `plan` on this node.
 ChangeOutcome outcome_of(const policy::NodeObject& node, const HostSide& host, const KataSnapshot& snapshot,
                          const KataPlan& plan, bool has_lease) {
@@ -200,7 +189,7 @@ NodeChange change_of(const policy::NodeObject& node, const HostSide& host, const
   // After a failure hostd reports `failed` until its pause is over, then `pending`. An interrupted change is
   // `pending` too.
   const bool permitted = written && written->permitted;
-  if (plan.answered && !permitted && host.kata.error.empty() &&
+  if (plan.next && plan.answered && !permitted && host.kata.error.empty() &&
       (has_state(host.kata, kata::HandlerState::pending) || pulls_in_turn(host, snapshot, plan.file)))
     out.begin = kata_configuration_id(plan.next->config);
   return out;
@@ -317,7 +306,11 @@ KataStep kata_step(const policy::NodeObject& node, const HostSide& host, const K
       next.generation = next_generation(next.generation);
     }
     const bool has_lease = next.permitted;
-    if (!written || !says_the_same(next, *written)) out.file = std::move(next);
+    const bool same = written && written->generation == next.generation &&
+                      written->config.text == next.config.text && written->classes == next.classes &&
+                      written->permitted == next.permitted && written->unlabelled == next.unlabelled &&
+                      written->source == next.source && written->confidential_mode == next.confidential_mode;
+    if (!same) out.file = std::move(next);
     std::set<std::string> named;
     for (const kata::OtherHandler& other : host.kata.others) {
       const kata::KataClass* const kata = class_of(plan.file, other.name);

@@ -106,7 +106,7 @@ const CLI::App& parsed_command(const CLI::App& app) {
 std::string path_of(const CLI::App& command) {
   std::string out;
   for (const CLI::App* at = &command; at->get_parent() != nullptr; at = at->get_parent())
-    out = out.empty() ? at->get_name() : at->get_name() + " " + out;
+    out = out.empty() ? at->get_name() : fmt::format("{} {}", at->get_name(), out);
   return out;
 }
 

@@ -150,7 +150,7 @@ void add_rows(std::string& out, const CommandModel& command, const std::string& 
   for (const CommandModel& below : command.commands)
     for (const std::string& name : below.names()) add(place, name, "command", below.description);
   for (const CommandModel& below : command.commands)
-    for (const std::string& name : below.names()) add_rows(out, below, place + " " + name);
+    for (const std::string& name : below.names()) add_rows(out, below, fmt::format("{} {}", place, name));
   for (const OptionModel& option : command.options) {
     const bool is_own =
         !command.path.empty() || option.names.back() == "--help" || option.names.back() == "--version";
@@ -171,16 +171,6 @@ std::string words_function(const CommandModel& root) {
 
 constexpr std::string_view kCall = "_ferry_words \"$@\"\n";
 
-/// A string of fish.
-std::string fish_string(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out + "'";
-}
-
 }  // namespace
 
 std::string completion_program(const CommandModel& root) {
@@ -191,8 +181,12 @@ std::string completion_script(const CommandModel& root, const std::string& shell
   const std::string words = words_function(root);
   if (shell == "bash") return fmt::format("# Completion of ferry for bash.\n{}{}", words, kBash);
   if (shell == "zsh") return fmt::format("#compdef ferry\n# Completion of ferry for zsh.\n{}{}", words, kZsh);
-  return fmt::format("# Completion of ferry for fish.\nset -g __ferry_words {}\n{}",
-                     fish_string(fmt::format("{}{}", words, kCall)), kFish);
+  std::string quoted;  // as a string of fish
+  for (const char c : fmt::format("{}{}", words, kCall)) {
+    if (c == '\'' || c == '\\') quoted += '\\';
+    quoted += c;
+  }
+  return fmt::format("# Completion of ferry for fish.\nset -g __ferry_words '{}'\n{}", quoted, kFish);
 }
 
 }  // namespace ferry::cli

@@ -25,15 +25,6 @@ std::vector<std::string> options_at(const CLI::App& app) {
   return out;
 }
 
-/// The first word that no option and no command takes. The parser keeps such words in another order.
-std::optional<std::string> unread_word(const CLI::App& app, std::span<char* const> words) {
-  const auto unread = app.remaining(true);
-  const auto found = std::ranges::find_if(
-      words.subspan(std::min<std::size_t>(words.size(), 1)),
-      [&](const char* word) { return std::ranges::find(unread, std::string(word)) != unread.end(); });
-  return found == words.end() ? std::nullopt : std::optional<std::string>(*found);
-}
-
 // A folder that has the name of a verb is most likely that verb, behind an option without its value.
 std::optional<std::string> swallowed_verb(const CLI::App& app) {
   const CLI::Option* const root = app.get_option_no_throw("--host-root");
@@ -120,7 +111,12 @@ Error usage_fault(const CLI::App& app, const CLI::ParseError& error, std::span<c
                   const HelpFrame& frame) {
   const CLI::App& at = parsed_command(app);
   const std::string path = path_of(at);
-  const auto unread = unread_word(app, words);
+  // The first word that no option and no command takes. The parser keeps such words in another order.
+  const auto remaining = app.remaining(true);
+  const auto first = std::ranges::find_if(
+      words.subspan(std::min<std::size_t>(words.size(), 1)),
+      [&](const char* word) { return std::ranges::find(remaining, std::string(word)) != remaining.end(); });
+  const auto unread = first == words.end() ? std::nullopt : std::optional<std::string>(*first);
   const auto former = std::ranges::find_if(frame.former_words, [&](const FormerWord& known) {
     return known.command == path && unread && unread->substr(0, unread->find('=')) == known.word;
   });

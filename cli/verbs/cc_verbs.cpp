@@ -196,10 +196,10 @@ ExitStatus show(const Session& session, const vfio::ModeOutcome& outcome, Wanted
     table.add({device.address.text(), or_unknown(device.before), or_unknown(device.after), result,
                visible_line(device.problem)});
   }
-  VerbOutput out{.document = {{"mode", word_for(vfio::kWantedModes, mode)},
-                              {"devices", std::move(devices)},
-                              {"problem", or_null(outcome.problem)}},
-                 .text = table.text(text_output(session).columns)};
+  const VerbOutput out{.document = {{"mode", word_for(vfio::kWantedModes, mode)},
+                                    {"devices", std::move(devices)},
+                                    {"problem", or_null(outcome.problem)}},
+                       .text = table.text(text_output(session).columns)};
   (void)print(session, out);
   if (outcome.problem.empty()) return ExitStatus::done;
 

@@ -82,7 +82,7 @@ Result<> check_no_links(const Session& session, const kata::KataChange& report) 
 /// no refusal.
 void foresee_refusal(const Session& session, const KataOptions& options, const kata::KataRuntime& runtime,
                      kata::KataChange& report) {
-  auto may = kata::may_apply_kata(change_context(session, options, runtime), *session.writer, report);
+  auto may = kata::may_apply_kata(change_context(session, options, runtime), report);
   if (!may && may.error().code == make_error_code(Errc::refused)) report.refusal = std::move(may).error();
 }
 
@@ -167,8 +167,7 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
     if (!planned) return fail(std::move(planned).error());
     if (auto r = check_fetches(session, options, *file, *planned); !r) return fail(std::move(r).error());
     if (auto r = kata::check_control(*runtime, planned->plan); !r) return fail(std::move(r).error());
-    if (auto r = kata::may_apply_kata(change_context(session, options, *runtime), *session.writer, *planned);
-        !r)
+    if (auto r = kata::may_apply_kata(change_context(session, options, *runtime), *planned); !r)
       return fail(std::move(r).error());
     if (auto r = kata::remember_artifacts_dir(*session.host, file->artifacts_dir); !r)
       return fail(std::move(r).error());
@@ -207,13 +206,6 @@ Result<kata::KataChange> install(const Session& session, const KataOptions& opti
   return report;
 }
 
-bool knows_any_of_ours(const kata::RuntimeState& state) {
-  const auto runtimes = state.runtimes.value_or(std::vector<kata::KnownRuntime>());
-  return std::ranges::any_of(runtimes, [](const kata::KnownRuntime& one) {
-    return one.configuration.starts_with("/etc/ferry/kata/");
-  });
-}
-
 /// Absent: no class file is named.
 Result<std::optional<kata::ClassFile>> read_classes_if_named(const KataOptions& options) {
   if (options.file.empty()) return std::optional<kata::ClassFile>();
@@ -234,8 +226,11 @@ Result<kata::KataChange> uninstall(const Session& session, const KataOptions& op
   auto here = kata::configured_runtimes(*session.host, runtime->found_runtime);
   if (!here) return fail(std::move(here).error());
   const auto state = runtime->asked->state();
-  const bool known = state && knows_any_of_ours(*state);
-  if (here->empty() && !classes->empty() && known) {
+  const std::vector<kata::KnownRuntime> none;
+  const auto known = state ? state->runtimes.value_or(none) : none;
+  const bool knows_ours = std::ranges::any_of(
+      known, [](const kata::KnownRuntime& one) { return one.configuration.starts_with("/etc/ferry/kata/"); });
+  if (here->empty() && !classes->empty() && knows_ours) {
     return fail(Errc::refused,
                 fmt::format("{} knows runtimes of Ferry that are not in {}", runtime->found_runtime.text(),
                             runtime->found_runtime.place.configuration.string()),

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <fcntl.h>
 #include <memory>
-#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 
 #include "api/files.h"
 #include "api/host_status.h"
+#include "common/file_status.h"
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
 #include "host/desired_state.h"
@@ -52,9 +52,9 @@ std::optional<api::HostStatus> read_status(const HostFs& host, host::NodeSnapsho
 
 std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path) {
   const auto file = host.open(path, O_RDONLY);
-  struct stat status {};
-  if (!file || ::fstat(file->get(), &status) != 0) return std::nullopt;
-  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  const auto status = file ? file_status(file->get()) : std::nullopt;
+  if (!status) return std::nullopt;
+  const auto written = std::chrono::system_clock::from_time_t(status->st_mtime);
   const auto age =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now() - written);
   return std::max(age, std::chrono::seconds{0});

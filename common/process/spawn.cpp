@@ -90,7 +90,8 @@ Result<int> spawn(const std::filesystem::path& program, const std::vector<std::s
 
   std::vector<std::string> variables;
   if (options.variables) {
-    for (const auto& [name, value] : *options.variables) variables.push_back(name + "=" + value);
+    for (const auto& [name, value] : *options.variables)
+      variables.push_back(fmt::format("{}={}", name, value));
   }
   const bool inherits = options.environment && !options.variables;
   int pid = 0;
@@ -171,9 +172,10 @@ class RunningChild : Pinned {
     const auto until = limits.time ? std::optional(Clock::now() + *limits.time) : std::nullopt;
     for (bool ended = false; !ended;) {
       if (!wait(until)) {
-        return fail(Errc::unreachable,
-                    fmt::format("{} has not ended within {} s", name,
-                                std::chrono::ceil<std::chrono::seconds>(*limits.time).count()));
+        return fail(Errc::unreachable, fmt::format("{} has not ended within {} s", name,
+                                                   std::chrono::ceil<std::chrono::seconds>(
+                                                       limits.time.value_or(std::chrono::milliseconds(0)))
+                                                       .count()));
       }
       ended = ended_;
       // All that an ended program has written is in the pipes already.

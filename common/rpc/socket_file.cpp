@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/file_status.h"
+
 namespace ferry {
 namespace {
 
@@ -44,20 +46,19 @@ std::filesystem::path path_of_directory(int directory) {
 Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Rival rival,
                                       const SocketKind& kind) {
   const std::string what = "make socket " + name;
-  struct stat other {};
-  if (::fstatat(directory, name.c_str(), &other, AT_SYMLINK_NOFOLLOW) == 0) {
-    if (!S_ISSOCK(other.st_mode)) return fail(error_from_errno(EEXIST, what));
+  if (const auto other = entry_status(directory, name)) {
+    if (!S_ISSOCK(other->st_mode)) return fail(error_from_errno(EEXIST, what));
     if (rival == Rival::yield && connect_to_socket(directory, name, kind.type))
       return fail(error_from_errno(EADDRINUSE, what + ": another process serves it"));
   }
 
   auto fd = make_socket(kind.type);
   if (!fd) return fail(std::move(fd).error());
-  struct stat made {};
-  if (::fstat(fd->get(), &made) != 0) return fail(error_from_errno(errno, what));
+  const auto unbound = file_status(fd->get());
+  if (!unbound) return fail(error_from_errno(errno, what));
   // Made under another name and moved into place: the name always has a socket, so no rival makes its own.
   // A process number would be that of rivals too, since each container has a process 1.
-  const std::string scratch = fmt::format(".{}.{}", made.st_ino, name);
+  const std::string scratch = fmt::format(".{}.{}", unbound->st_ino, name);
   const auto address = address_of(directory, scratch);
   if (!address) return fail(address.error());
   ::unlinkat(directory, scratch.c_str(), 0);
@@ -70,14 +71,14 @@ Result<SocketFile> SocketFile::listen(int directory, const std::string& name, Ri
     return !group || (::fchownat(directory, scratch.c_str(), static_cast<uid_t>(-1), *group, 0) == 0 &&
                       ::fchmodat(directory, scratch.c_str(), 0660, 0) == 0);
   };
-  if (!is_given() || ::listen(fd->get(), kBacklog) != 0 ||
-      ::fstatat(directory, scratch.c_str(), &made, AT_SYMLINK_NOFOLLOW) != 0 ||
-      ::renameat(directory, scratch.c_str(), directory, name.c_str()) != 0) {
+  const bool listens = is_given() && ::listen(fd->get(), kBacklog) == 0;
+  const auto made = listens ? entry_status(directory, scratch) : std::nullopt;
+  if (!made || ::renameat(directory, scratch.c_str(), directory, name.c_str()) != 0) {
     auto error = error_from_errno(errno, what);
     ::unlinkat(directory, scratch.c_str(), 0);
     return fail(std::move(error));
   }
-  return SocketFile(directory, name, std::move(*fd), made.st_ino);
+  return SocketFile(directory, name, std::move(*fd), made->st_ino);
 }
 
 SocketFile::~SocketFile() {
@@ -85,9 +86,8 @@ SocketFile::~SocketFile() {
 }
 
 bool SocketFile::is_there() const {
-  struct stat now {};
-  return ::fstatat(directory_, name_.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(now.st_mode) &&
-         now.st_ino == inode_;
+  const auto now = entry_status(directory_, name_);
+  return now && S_ISSOCK(now->st_mode) && now->st_ino == inode_;
 }
 
 Result<std::optional<UniqueFd>> SocketFile::accept() const {
@@ -118,11 +118,10 @@ void SocketAcceptor::accept_all() {
 }
 
 std::optional<SocketIdentity> socket_identity(int directory, const std::string& name) {
-  struct stat now {};
-  if (::fstatat(directory, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(now.st_mode))
-    return std::nullopt;
-  return SocketIdentity(now.st_ino,
-                        std::int64_t{now.st_mtim.tv_sec} * 1'000'000'000 + std::int64_t{now.st_mtim.tv_nsec});
+  const auto now = entry_status(directory, name);
+  if (!now || !S_ISSOCK(now->st_mode)) return std::nullopt;
+  return SocketIdentity(
+      now->st_ino, std::int64_t{now->st_mtim.tv_sec} * 1'000'000'000 + std::int64_t{now->st_mtim.tv_nsec});
 }
 
 Result<UniqueFd> connect_to_socket(int directory, const std::string& name, int type) {

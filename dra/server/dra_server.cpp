@@ -9,13 +9,13 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/file_status.h"
 #include "common/owned_timer.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
@@ -48,15 +48,6 @@ constexpr std::array kServices = {"v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRARe
 
 std::string registration_name(std::string_view tag) {
   return tag.empty() ? fmt::format("{}-reg.sock", kDriver) : fmt::format("{}-{}-reg.sock", kDriver, tag);
-}
-
-bool is_registration_name(std::string_view file) {
-  return file == registration_name({}) ||
-         (file.starts_with(fmt::format("{}-", kDriver)) && file.ends_with("-reg.sock"));
-}
-
-bool is_plugin_name(std::string_view file) {
-  return file == "dra.sock" || (file.starts_with("dra-") && file.ends_with(".sock"));
 }
 
 RpcAnswer prepared(const std::vector<ClaimAnswer>& answers) {
@@ -238,9 +229,8 @@ class Server final : public DraServer {
       const auto opened = open_socket(endpoint, SocketFile::Rival::yield);
       if (opened) return;
       // The removal of an open directory raises no event.
-      struct stat now {};
-      const bool is_removed = ::fstat(endpoint.folder.get(), &now) == 0 && now.st_nlink == 0;
-      if (is_removed) return fail_without(endpoint);
+      const auto now = file_status(endpoint.folder.get());
+      if (now && now->st_nlink == 0) return fail_without(endpoint);
       spdlog::warn("{}; trying again until it is done", opened.error().text());
       retry(endpoint);
     });
@@ -454,8 +444,13 @@ Result<std::unique_ptr<DraServer>> DraServer::open(const Parts& parts, const Set
   if (!plugin) return fail(std::move(plugin).error());
   auto registration = open_endpoint(parts.host, settings.registry_folder, names.registration);
   if (!registration) return fail(std::move(registration).error());
-  remove_former(parts.host, settings.registry_folder, *registration, is_registration_name);
-  remove_former(parts.host, settings.plugin_folder, *plugin, is_plugin_name);
+  remove_former(parts.host, settings.registry_folder, *registration, [](std::string_view file) {
+    return file == registration_name({}) ||
+           (file.starts_with(fmt::format("{}-", kDriver)) && file.ends_with("-reg.sock"));
+  });
+  remove_former(parts.host, settings.plugin_folder, *plugin, [](std::string_view file) {
+    return file == "dra.sock" || (file.starts_with("dra-") && file.ends_with(".sock"));
+  });
   auto server = std::make_unique<Server>(parts, settings, std::move(listener), std::move(*plugin),
                                          std::move(*registration));
   if (auto listening = server->listen(); !listening) return fail(std::move(listening).error());

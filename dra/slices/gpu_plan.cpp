@@ -63,22 +63,17 @@ GpuPlan plan_equal_sizes(const Gpu& gpu, const std::string& suffix) {
   return out;
 }
 
-/// "gi-1g-18gb-plus-me" of "gi-1g.18gb+me"
-std::string part_counter(const VgpuType& type, const std::string& suffix) {
-  std::string out;
-  for (const char c : type.fills)
-    if (c == '+')
-      out += "-plus-";
-    else
-      out += c == '-' || is_alphanumeric(c) ? c : '-';
-  return out + suffix;
-}
-
 GpuPlan plan_parts(const Gpu& gpu, const std::string& suffix, std::size_t most_counters) {
   GpuPlan out{.counters = {}, .framebuffer_mib = memory_of_equal_sizes(gpu)};
   for (const VgpuType& type : gpu.types) {
     const std::uint64_t most = type.fills.empty() ? 0 : most_vgpus(type, gpu.memory_mib);
-    const std::string counter = part_counter(type, suffix);
+    std::string counter;  // "gi-1g-18gb-plus-me" of "gi-1g.18gb+me"
+    for (const char c : type.fills)
+      if (c == '+')
+        counter += "-plus-";
+      else
+        counter += c == '-' || is_alphanumeric(c) ? c : '-';
+    counter += suffix;
     if (most == 0 || (out.counters.size() == most_counters && !out.counters.contains(counter))) continue;
     out.counters[counter] = most;
     for (std::uint32_t slot = 0; slot < most; ++slot)
@@ -89,17 +84,6 @@ GpuPlan plan_parts(const Gpu& gpu, const std::string& suffix, std::size_t most_c
 
 bool has_placements(const VgpuType& type) {
   return type.framebuffer_mib != 0 && type.size != 0 && !type.placements.empty();
-}
-
-/// The number of units from the first one to the last that a vGPU can take.
-std::uint64_t extent_of(const Gpu& gpu) {
-  std::uint64_t extent = 0;
-  for (const VgpuType& type : gpu.types) {
-    if (!has_placements(type)) continue;
-    for (const std::uint32_t placement : type.placements)
-      extent = std::max(extent, std::uint64_t{placement} + type.size);
-  }
-  return extent;
 }
 
 bool fits_unit(const VgpuType& type, std::uint32_t placement, std::uint64_t unit) {
@@ -131,7 +115,12 @@ std::string unit_name(std::uint64_t unit, const std::string& suffix) {
 
 GpuPlan plan_mixed_sizes(const Gpu& gpu, const std::string& suffix, std::size_t most_counters,
                          std::vector<std::string>& notes) {
-  const std::uint64_t extent = extent_of(gpu);
+  std::uint64_t extent = 0;  // the number of units from the first one to the last that a vGPU can take
+  for (const VgpuType& type : gpu.types) {
+    if (!has_placements(type)) continue;
+    for (const std::uint32_t placement : type.placements)
+      extent = std::max(extent, std::uint64_t{placement} + type.size);
+  }
   const bool plausible = extent != 0 && extent <= kMostExtent;
   const std::uint64_t unit = plausible ? choose_unit(gpu, extent, most_counters) : 0;
   if (unit == 0) {

@@ -84,15 +84,6 @@ void strip_unsupported(const ServerFeatures& server, Device& device) {
   for (CounterConsumption& consumption : device.consumes) consumption.compatibility_groups.clear();
 }
 
-/// True if the pool stays valid with the device and the set.
-bool has_counters_of(const CounterSet& set, const Device& device) {
-  return std::ranges::all_of(device.consumes, [&](const CounterConsumption& consumption) {
-    return consumption.set == set.name && std::ranges::all_of(consumption.counters, [&](const auto& counter) {
-             return set.counters.contains(counter.first);
-           });
-  });
-}
-
 /// The counters that allocated devices consume of a set.
 Counters allocated_counters(std::span<const PublishedDevice> devices, const std::string& set) {
   Counters out;
@@ -313,7 +304,14 @@ void publish_as_held(const NodeModel& node, const Group& group, std::span<const 
   for (const PublishedDevice& candidate : candidates) {
     const std::string& name = candidate.device.name;
     if (!node.allocated.contains(name) || names.contains(name)) continue;
-    if (has_counters_of(set, candidate.device))
+    // The pool stays valid only with counters that the set has.
+    const auto& consumes = candidate.device.consumes;
+    const bool has_counters = std::ranges::all_of(consumes, [&](const CounterConsumption& consumption) {
+      return consumption.set == set.name &&
+             std::ranges::all_of(consumption.counters,
+                                 [&](const auto& counter) { return set.counters.contains(counter.first); });
+    });
+    if (has_counters)
       publish(candidate);
     else
       out.notes.push_back(fmt::format("{}: a claim has it, but its counters have changed", name));

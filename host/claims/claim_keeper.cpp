@@ -147,7 +147,7 @@ ClaimKeeper::Answer ClaimKeeper::prepare(const api::ClaimRequest& request) {
                 "delete the pods that have the claim: the kubelet then has it undone");
   }
   // A device that the plugin lists may go to a pod at any time, also if the policy has just changed.
-  GuardedProbes guarded(host_, uses_, {settings_.advertised_file, settings_.plugin_liveness}, {});
+  GuardedProbes guarded(host_, uses_, {});
   auto plain = make_context_(guarded.probes());
   if (!plain) return fail(std::move(plain).error());
   const auto allowed = read_policy();

@@ -36,8 +36,6 @@ struct ClaimSettings {
   std::filesystem::path desired_file =
       api::kDesiredFile;               ///< has the policy with the device users to quiesce
   Reading profiles = Reading::strict;  ///< of NVIDIA's profiles in it
-  std::filesystem::path advertised_file = api::kAdvertisedFile;
-  std::filesystem::path plugin_liveness = api::kPluginLiveness;
   /// For files that are mounted into containers. `ferry dra` must not be able to write it or its parents.
   std::filesystem::path metadata_folder = kClaimMetadataFolder;
   std::chrono::milliseconds lock_patience = std::chrono::seconds(30);

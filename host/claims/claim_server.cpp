@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/file_status.h"
 #include "hostfs/descriptor_reads.h"
 
 namespace ferry::host {
@@ -28,20 +29,20 @@ constexpr auto kBeforeRetry = std::chrono::seconds(1);
 /// Gives the folder that `fd` has open its group and mode.
 Result<> give_folder(int fd, const std::filesystem::path& folder, gid_t group) {
   const std::string what = fmt::format("give /{} to group {}", folder.string(), group);
-  struct stat now {};
-  if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, what));
-  if (now.st_uid != ::geteuid()) {
+  const auto now = file_status(fd);
+  if (!now) return fail(error_from_errno(errno, what));
+  if (now->st_uid != ::geteuid()) {
     return fail(Errc::refused,
-                fmt::format("/{} belongs to user {}, and not to hostd", folder.string(), now.st_uid),
+                fmt::format("/{} belongs to user {}, and not to hostd", folder.string(), now->st_uid),
                 "remove it; hostd makes the folder");
   }
-  if (now.st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0) {
+  if (now->st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0) {
     const int why = errno;
     Error error = error_from_errno(why, what);
     if (why == EPERM) error.hint = fmt::format("hostd needs group {} among its supplementary groups", group);
     return fail(std::move(error));
   }
-  if ((now.st_mode & 07777U) != kFolderMode && ::fchmod(fd, kFolderMode) != 0)
+  if ((now->st_mode & 07777U) != kFolderMode && ::fchmod(fd, kFolderMode) != 0)
     return fail(error_from_errno(errno, what));
   return {};
 }

@@ -51,16 +51,6 @@ Result<VmGroup> group_of_mediated_device(const HostFs& host, const std::string& 
   return VmGroup{.group = *group};
 }
 
-/// True if the scan has read all GPUs of the device.
-bool can_be_read(const ClaimedDevice& device, const ScannedNode& node) {
-  const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
-  return gpu != nullptr && gpu->problem() == nullptr &&
-         std::ranges::all_of(device.gpus, [&](const ClaimedGpu& one) {
-           const vfio::PciFunction* const function = node.inventory.find(one.address);
-           return function != nullptr && !function->problem;
-         });
-}
-
 bool is_as_made_ready(const ClaimedDevice& device, const ScannedNode& node) {
   if (!device.is_whole()) {
     const mdev::VgpuDevice* const vgpu = node.vgpus.find({device.id()});
@@ -86,7 +76,14 @@ std::map<PciAddress, std::vector<std::string>> lost_claims(const std::vector<Cla
   std::map<PciAddress, std::vector<std::string>> out;
   for (const Claim& claim : prepared) {
     for (const ClaimedDevice& device : claim.devices) {
-      if (!can_be_read(device, node) || is_as_made_ready(device, node)) continue;
+      // A GPU that the scan could not read loses no claim.
+      const mdev::VgpuGpu* const gpu = node.vgpus.find(device.request.gpu);
+      if (gpu == nullptr || gpu->problem() != nullptr) continue;
+      const bool are_read = std::ranges::all_of(device.gpus, [&](const ClaimedGpu& one) {
+        const vfio::PciFunction* const function = node.inventory.find(one.address);
+        return function != nullptr && !function->problem;
+      });
+      if (!are_read || is_as_made_ready(device, node)) continue;
       auto& lost = out[device.request.gpu];
       if (lost.empty() || lost.back() != claim.uid) lost.push_back(claim.uid);
     }

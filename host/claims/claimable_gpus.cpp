@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "api/files.h"
 #include "common/text/text.h"
 #include "hostfs/stuck_writes.h"
 #include "mdev/framework.h"
@@ -412,7 +413,7 @@ Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts) {
 const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
   if (published_) return *published_;
   published_.emplace();
-  const auto text = host_.read_file(file_, HostFs::Links::refused);
+  const auto text = host_.read_file(api::kClaimableGpusFile, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return *published_;
   auto read =
       text ? api::read_claimable_gpus(*text) : Result<std::vector<api::ClaimableGpu>>(fail(text.error()));
@@ -426,8 +427,9 @@ const std::vector<api::ClaimableGpu>& ClaimableGpusFile::published() {
 
 Result<> ClaimableGpusFile::publish(std::vector<api::ClaimableGpu> gpus) {
   const bool is_same = published() == gpus && is_readable_;
-  if (is_same && (gpus.empty() || host_.exists(file_))) return {};
-  if (auto written = host_.write_file(file_, api::claimable_gpus_text(gpus)); !written) return written;
+  if (is_same && (gpus.empty() || host_.exists(api::kClaimableGpusFile))) return {};
+  if (auto written = host_.write_file(api::kClaimableGpusFile, api::claimable_gpus_text(gpus)); !written)
+    return written;
   published_ = std::move(gpus);
   is_readable_ = true;
   return {};

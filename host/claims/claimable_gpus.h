@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "api/claimable_gpus.h"
@@ -82,7 +80,7 @@ Result<> read_claimable_facts(const HostFs& host, ClaimableFacts& facts);
 class ClaimableGpusFile {
  public:
   /// `host` must outlive this object.
-  ClaimableGpusFile(HostFs& host, std::filesystem::path file) : host_(host), file_(std::move(file)) {}
+  explicit ClaimableGpusFile(HostFs& host) : host_(host) {}
 
   /// The GPUs of the file: at first those of an earlier hostd. A file that cannot be read has none.
   const std::vector<api::ClaimableGpu>& published();
@@ -92,7 +90,6 @@ class ClaimableGpusFile {
 
  private:
   HostFs& host_;
-  const std::filesystem::path file_;
   std::optional<std::vector<api::ClaimableGpu>> published_;
   bool is_readable_ = true;  // false: the file's content is none
 };

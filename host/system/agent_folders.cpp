@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/file_status.h"
 #include "common/unique_fd.h"
 #include "hostfs/descriptor_reads.h"
 
@@ -46,16 +47,16 @@ Error not_permitted(int number, const std::string& path, gid_t group, bool is_fo
 
 /// Gives the file or folder that `fd` (open for reading) has open; true: its group or mode has changed.
 Result<bool> give_one(int fd, const std::string& path, gid_t group) {
-  struct stat now {};
-  if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, doing(path, group)));
-  const bool is_folder = S_ISDIR(now.st_mode);
+  const auto now = file_status(fd);
+  if (!now) return fail(error_from_errno(errno, doing(path, group)));
+  const bool is_folder = S_ISDIR(now->st_mode);
   constexpr mode_t kFile = S_IRGRP | S_IWGRP;
   constexpr mode_t kFolder = S_ISGID | S_IRWXG;
   const mode_t needed = is_folder ? kFolder : kFile;
-  if (now.st_gid == group && (now.st_mode & needed) == needed) return false;
-  if (now.st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0)
+  if (now->st_gid == group && (now->st_mode & needed) == needed) return false;
+  if (now->st_gid != group && ::fchown(fd, static_cast<uid_t>(-1), group) != 0)
     return fail(not_permitted(errno, path, group, is_folder));
-  if (::fchmod(fd, (now.st_mode & 07777U) | needed) != 0)
+  if (::fchmod(fd, (now->st_mode & 07777U) | needed) != 0)
     return fail(not_permitted(errno, path, group, is_folder));
   return true;
 }
@@ -63,11 +64,11 @@ Result<bool> give_one(int fd, const std::string& path, gid_t group) {
 /// Takes from the group the right to write a folder itself; true: it had that.
 Result<bool> take_from_group(int fd, const std::string& path, gid_t group) {
   const std::string what = fmt::format("take /{} from group {}", path, group);
-  struct stat now {};
-  if (::fstat(fd, &now) != 0) return fail(error_from_errno(errno, what));
-  if (now.st_gid != group || (now.st_mode & S_IWGRP) == 0) return false;
+  const auto now = file_status(fd);
+  if (!now) return fail(error_from_errno(errno, what));
+  if (now->st_gid != group || (now->st_mode & S_IWGRP) == 0) return false;
   constexpr mode_t kGiven = S_ISVTX | S_ISGID | S_IWGRP;
-  if (::fchmod(fd, now.st_mode & 07777U & ~kGiven) != 0) {
+  if (::fchmod(fd, now->st_mode & 07777U & ~kGiven) != 0) {
     Error error = error_from_errno(errno, what);
     error.hint = fmt::format("do it on the host: `chown root:root /{0} && chmod g-ws,-t /{0}`", path);
     return fail(std::move(error));
@@ -87,18 +88,18 @@ class TreeGiver {
       return UniqueFd(::openat(top_, kLock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0664));
     };
     UniqueFd fd = open_lock();
-    struct stat status {};
+    auto status = file_status(fd.get());
     // The agent may have given a file of the host this name while it could write the folder.
-    if (fd.valid() && ::fstat(fd.get(), &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink > 1) {
+    if (status && S_ISREG(status->st_mode) && status->st_nlink > 1) {
       if (::unlinkat(top_, kLock, 0) != 0 && errno != ENOENT)
         return fail(error_from_errno(errno, "remove /" + path));
       fd = open_lock();
+      status = file_status(fd.get());
     }
-    if (!fd.valid() && errno == ELOOP) return {};  // who locks the folder says so
-    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    if (!S_ISREG(status.st_mode) || !is_plain(status)) return {};
-    return give_owned(fd.get(), path, status);
+    if (!status && errno == ELOOP) return {};  // who locks the folder says so
+    if (!status) return fail(error_from_errno(errno, doing(path, group_)));
+    if (!S_ISREG(status->st_mode) || !is_plain(*status)) return {};
+    return give_owned(fd.get(), path, *status);
   }
 
   /// `whole`: also all in it that this process's user owns.
@@ -110,12 +111,11 @@ class TreeGiver {
     if (!fd.valid() && (errno == ELOOP || errno == ENOTDIR))
       return fail(Errc::refused, fmt::format("/{} is a symbolic link or no folder", path),
                   "remove it; hostd makes the folder");
-    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    struct stat status {};
-    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    device_ = status.st_dev;
+    const auto status = file_status(fd.get());
+    if (!status) return fail(error_from_errno(errno, doing(path, group_)));
+    device_ = status->st_dev;
     if (whole) give_below(fd.get(), path, 1);
-    return give_owned(fd.get(), path, status);
+    return give_owned(fd.get(), path, *status);
   }
 
   /// Adds an error for each entry beside the lock and the store that has something of another owner, or
@@ -165,15 +165,15 @@ class TreeGiver {
       return std::nullopt;
     }
     ++looked_at_;
-    struct stat status {};
-    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
-    if (status.st_uid != ::geteuid() && status.st_uid != 0)
+    const auto status = entry_status(folder, name);
+    if (!status) return std::nullopt;
+    if (status->st_uid != ::geteuid() && status->st_uid != 0)
       return fmt::format("/{} belongs to user {}: only root's entries are safe from the agent", path,
-                         status.st_uid);
-    if (S_ISLNK(status.st_mode)) return std::nullopt;
-    if (status.st_gid == group_ && (status.st_mode & S_IWGRP) != 0)
+                         status->st_uid);
+    if (S_ISLNK(status->st_mode)) return std::nullopt;
+    if (status->st_gid == group_ && (status->st_mode & S_IWGRP) != 0)
       return fmt::format("/{} can be written by group {}, the agent's", path, group_);
-    if (!S_ISDIR(status.st_mode)) return std::nullopt;
+    if (!S_ISDIR(status->st_mode)) return std::nullopt;
     const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!fd.valid()) return std::nullopt;
     const auto names = read_entries(fd.get(), [&] { return "read /" + path; });
@@ -219,16 +219,16 @@ class TreeGiver {
   }
 
   Result<> give_entry(int folder, const std::string& name, const std::string& path, unsigned level) {
-    struct stat status {};
     // A FIFO or a device is not even opened, and an entry may have gone meanwhile.
-    if (::fstatat(folder, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !is_plain(status)) return {};
+    const auto seen = entry_status(folder, name);
+    if (!seen || !is_plain(*seen)) return {};
     const UniqueFd fd(::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     if (!fd.valid() && (errno == ENOENT || errno == ELOOP)) return {};
-    if (!fd.valid()) return fail(error_from_errno(errno, doing(path, group_)));
-    if (::fstat(fd.get(), &status) != 0) return fail(error_from_errno(errno, doing(path, group_)));
-    if (!is_plain(status) || status.st_dev != device_) return {};
-    if (S_ISDIR(status.st_mode)) give_below(fd.get(), path, level + 1);
-    return give_owned(fd.get(), path, status);
+    const auto status = file_status(fd.get());
+    if (!status) return fail(error_from_errno(errno, doing(path, group_)));
+    if (!is_plain(*status) || status->st_dev != device_) return {};
+    if (S_ISDIR(status->st_mode)) give_below(fd.get(), path, level + 1);
+    return give_owned(fd.get(), path, *status);
   }
 
   int top_;
@@ -291,11 +291,10 @@ void AgentFolders::give_tree(const fs::path& folder) {
 Result<> AgentFolders::give_lock() const {
   const auto lock = host_.open(settings_.lock, O_RDONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK, 0664);
   if (!lock) return fail(lock.error());
-  struct stat status {};
-  if (::fstat(lock->get(), &status) != 0)
-    return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
+  const auto status = file_status(lock->get());
+  if (!status) return fail(error_from_errno(errno, doing(settings_.lock.string(), settings_.group)));
   // The agent may have made the file itself, or have put another name of a file of Ferry's here.
-  if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid() || status.st_nlink != 1) return {};
+  if (!S_ISREG(status->st_mode) || status->st_uid != ::geteuid() || status->st_nlink != 1) return {};
   const auto given = give_one(lock->get(), settings_.lock.string(), settings_.group);
   return given ? Result<>() : fail(given.error());
 }

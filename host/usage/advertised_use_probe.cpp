@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <fcntl.h>
-#include <sys/stat.h>
+#include <filesystem>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "api/files.h"
+#include "common/file_status.h"
 #include "common/text/text.h"
 #include "host/usage/use_probes.h"
 #include "hostfs/locks.h"
@@ -16,10 +18,9 @@
 namespace ferry::host {
 
 Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
-    const HostFs& host, const std::filesystem::path& file,
-    Result<api::AdvertisedResources> (*read)(std::string_view)) {
+    const HostFs& host, Result<api::AdvertisedResources> (*read)(std::string_view)) {
   // Its folder belongs to a less trusted process, which must not choose what hostd opens.
-  const auto text = host.read_file(file, HostFs::Links::refused);
+  const auto text = host.read_file(api::kAdvertisedFile, HostFs::Links::refused);
   if (!text && is_gone(text.error())) return std::optional<api::AdvertisedResources>();
   if (!text) return fail(text.error());
   auto advertised = read(*text);
@@ -56,9 +57,9 @@ vfio::DeviceUser by_the_kubelet(std::string name, std::string what) {
 /// from the future, after the clock was set back, does not stay fresh for ever.
 bool is_fresh(const HostFs& host) {
   const auto fd = host.open(api::kAdvertisedFile, O_PATH | O_NOFOLLOW);
-  struct stat status {};
-  if (!fd || ::fstat(fd->get(), &status) != 0) return true;
-  const auto written = std::chrono::system_clock::from_time_t(status.st_mtime);
+  const auto status = fd ? file_status(fd->get()) : std::nullopt;
+  if (!status) return true;
+  const auto written = std::chrono::system_clock::from_time_t(status->st_mtime);
   const auto age = std::chrono::system_clock::now() - written;
   return age > -kUntilListed && age < kUntilListed;
 }
@@ -69,7 +70,7 @@ Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices
                                         std::span<const vfio::UseQuestion> questions) {
   vfio::UseReport report;
   if (questions.empty()) return report;
-  auto read = read_advertised_resources(host, api::kAdvertisedFile, api::read_allocations);
+  auto read = read_advertised_resources(host, api::read_allocations);
   if (!read) report.unknown.push_back(read.error().message);
   api::AdvertisedResources given = read.value_or(std::nullopt).value_or(api::AdvertisedResources());
   std::erase_if(given.devices, [](const api::AdvertisedDevice& device) { return !device.allocated; });
@@ -92,19 +93,20 @@ Result<vfio::UseReport> allocated_users(const HostFs& host, const ListPodDevices
   return report;
 }
 
-bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness) {
-  return is_present(host, liveness).value_or(true);
+bool plugin_runs(const HostFs& host) {
+  return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
-std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host, const PluginFiles& files,
+std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host,
                                                                const std::set<std::string>& asked,
                                                                std::span<const vfio::UseQuestion> questions,
                                                                vfio::UseReport& report) {
   // The liveness is checked at each look, because a plugin may have started since the plan.
-  if (questions.empty() || !plugin_runs(host, files.liveness)) return std::nullopt;
-  auto read = read_advertised_resources(host, files.advertised);
+  if (questions.empty() || !plugin_runs(host)) return std::nullopt;
+  auto read = read_advertised_resources(host);
   if (read && *read) return std::move(*read);
-  const std::string fault = read ? "/" + files.advertised.string() + " is not there" : read.error().message;
+  const std::string fault =
+      read ? fmt::format("/{} is not there", api::kAdvertisedFile) : read.error().message;
   const std::string why = fmt::format(
       "the device plugin runs, and its list is not known: {}; see its log, and restart it", fault);
   for (const vfio::UseQuestion& question : questions) {
@@ -125,14 +127,14 @@ std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& hos
 
 Result<vfio::UseReport> RunningPluginProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
-  if (report) (void)list_of_running_plugin(*host_, {}, {}, questions, *report);
+  if (report) (void)list_of_running_plugin(*host_, {}, questions, *report);
   return report;
 }
 
 Result<vfio::UseReport> StillAdvertisedProbe::look(std::span<const vfio::UseQuestion> questions) {
   auto report = inner_->look(questions);
   if (!report) return report;
-  const auto advertised = list_of_running_plugin(*host_, files_, asked_.devices, questions, *report);
+  const auto advertised = list_of_running_plugin(*host_, asked_.devices, questions, *report);
   if (!advertised) return report;
   const bool answered = advertised->state_generation >= asked_.generation;
   for (const vfio::UseQuestion& question : questions) {

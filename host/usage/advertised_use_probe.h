@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -12,7 +11,6 @@
 #include <utility>
 
 #include "api/advertised_resources.h"
-#include "api/files.h"
 #include "common/result.h"
 #include "hostfs/host_fs.h"
 #include "vfio/use_probe.h"
@@ -21,7 +19,7 @@ namespace ferry::host {
 
 /// Absent: there is no such file, so no device is advertised. `read` may be api::read_allocations instead.
 Result<std::optional<api::AdvertisedResources>> read_advertised_resources(
-    const HostFs& host, const std::filesystem::path& file = api::kAdvertisedFile,
+    const HostFs& host,
     Result<api::AdvertisedResources> (*read)(std::string_view) = api::read_advertised_resources);
 
 /// The IOMMU group of a PCI function or a mediated device; absent: it has none.
@@ -31,15 +29,10 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
 const api::AdvertisedDevice* find_device(const HostFs& host, const api::AdvertisedResources& advertised,
                                          const std::string& device);
 
-struct PluginFiles {
-  std::filesystem::path advertised = api::kAdvertisedFile;
-  std::filesystem::path liveness = api::kPluginLiveness;
-};
-
 /// The list of the device plugin that runs; absent: none runs, or the list is not known. While one runs and
 /// its file is torn, empty or gone, the report is blind to each device that the list may have: functions on a
 /// vfio driver, vGPUs, and those of `asked`.
-std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host, const PluginFiles& files,
+std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host,
                                                                const std::set<std::string>& asked,
                                                                std::span<const vfio::UseQuestion> questions,
                                                                vfio::UseReport& report);
@@ -66,16 +59,14 @@ class StillAdvertisedProbe final : public vfio::UseProbe {
     std::set<std::string> devices;  ///< the devices that the plugin must make unavailable
     std::uint64_t generation = 0;   ///< of the status.json with these unavailable devices
   };
-  using Files = PluginFiles;
   /// All must outlive this object.
-  StillAdvertisedProbe(const HostFs& host, vfio::UseProbe& inner, Files files, Asked asked)
-      : host_(&host), inner_(&inner), files_(std::move(files)), asked_(std::move(asked)) {}
+  StillAdvertisedProbe(const HostFs& host, vfio::UseProbe& inner, Asked asked)
+      : host_(&host), inner_(&inner), asked_(std::move(asked)) {}
   Result<vfio::UseReport> look(std::span<const vfio::UseQuestion> questions) override;
 
  private:
   const HostFs* host_;
   vfio::UseProbe* inner_;
-  Files files_;
   Asked asked_;
 };
 
@@ -86,6 +77,6 @@ inline constexpr const char* kAnyPod = "(any that asks for it)";
 inline constexpr const char* kSomePod = "(by the kubelet)";
 
 /// True if a plugin runs, or if that is not known.
-bool plugin_runs(const HostFs& host, const std::filesystem::path& liveness);
+bool plugin_runs(const HostFs& host);
 
 }  // namespace ferry::host

@@ -297,8 +297,8 @@ std::optional<Check> fabric_check(const HostFs& host, const vfio::Inventory& inv
       return std::move(check).warned(
           fmt::format("{}; it shares those on vfio ({}) among VMs, so no single VM gets one", found,
                       fmt::join(shared->users | std::views::keys, ", ")),
-          "give these switches back to the host's driver, or a VM all GPUs and switches of the board and no "
-          "manager to the host");
+          "`ferry vfio unbind --device` of these switches, or stop the manager and give a VM all GPUs and "
+          "switches of the board");
     return std::move(check).passed(found);
   }
   if (on_vfio == all)

@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/file_status.h"
 #include "common/text/whole_json.h"
 #include "hostfs/descriptor_reads.h"
 
@@ -89,9 +90,9 @@ Result<bool> is_same_folder(const HostFs& host, const struct stat& entry,
                             const std::filesystem::path& folder) {
   const auto other = host.open(folder.relative_path(), O_PATH | O_DIRECTORY);
   if (!other) return fail(other.error());
-  struct stat status {};
-  if (::fstat(other->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + folder.string()));
-  return entry.st_dev == status.st_dev && entry.st_ino == status.st_ino;
+  const auto status = file_status(other->get());
+  if (!status) return fail(error_from_errno(errno, "stat " + folder.string()));
+  return entry.st_dev == status->st_dev && entry.st_ino == status->st_ino;
 }
 
 // The rest of the way to `folder`, by any path, after it has met `link`. Empty: it leads to the folder that
@@ -117,15 +118,15 @@ Result<std::optional<std::filesystem::path>> way_behind_link(const HostFs& host,
     const auto entry = host.open(next, O_PATH | O_NOFOLLOW);
     if (!entry && is_gone(entry.error())) return Rest();
     if (!entry) return fail(entry.error());
-    struct stat status {};
-    if (::fstat(entry->get(), &status) != 0) return fail(error_from_errno(errno, "stat /" + next.string()));
-    if (status.st_dev == link.st_dev && status.st_ino == link.st_ino) {
+    const auto status = file_status(entry->get());
+    if (!status) return fail(error_from_errno(errno, "stat /" + next.string()));
+    if (status->st_dev == link.st_dev && status->st_ino == link.st_ino) {
       Rest behind(std::in_place);
       for (const auto& other : rest)
         if (!other.empty() && other != ".") *behind /= other;
       return behind;
     }
-    if (!S_ISLNK(status.st_mode)) {
+    if (!S_ISLNK(status->st_mode)) {
       here = next;
       continue;
     }
@@ -159,15 +160,14 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
   if (!top) return fail(top.error());
   const std::string name = places->link().filename();
   const auto what = [&] { return "read link /" + places->link().string(); };
-  struct stat entry {};
-  if (::fstatat(top->get(), name.c_str(), &entry, AT_SYMLINK_NOFOLLOW) != 0)
-    return errno == ENOENT ? Result<Target>(target) : fail(error_from_errno(errno, what()));
-  if (S_ISLNK(entry.st_mode)) {
+  const auto entry = entry_status(top->get(), name);
+  if (!entry) return errno == ENOENT ? Result<Target>(target) : fail(error_from_errno(errno, what()));
+  if (S_ISLNK(entry->st_mode)) {
     const auto now = read_link(top->get(), name.c_str(), what);
     if (!now) return fail(now.error());
     if (*now == target) return Target();
     if (target.is_absolute()) {
-      const auto way = way_behind_link(host, target, entry);
+      const auto way = way_behind_link(host, target, *entry);
       if (!way) return fail(way.error());
       const auto& behind = *way;
       if (behind && behind->empty()) return Target();
@@ -185,14 +185,14 @@ Result<std::optional<std::filesystem::path>> link_to_make(const HostFs& host,
                             places->link().string(), *now),
                 fmt::format("remove it: `rm /{}`; hostd makes the link", places->link().string()));
   }
-  if (S_ISDIR(entry.st_mode)) {
-    const auto is_in_place = is_same_folder(host, entry, artifact.version);
+  if (S_ISDIR(entry->st_mode)) {
+    const auto is_in_place = is_same_folder(host, *entry, artifact.version);
     if (!is_in_place) return fail(is_in_place.error());
     if (*is_in_place) return Target();
   }
   return fail(Errc::refused,
               fmt::format("/{} is a {} that Ferry did not make, in the place of the class's link",
-                          places->link().string(), S_ISDIR(entry.st_mode) ? "folder" : "file"),
+                          places->link().string(), S_ISDIR(entry->st_mode) ? "folder" : "file"),
               "move it elsewhere, or give the class another name; hostd makes the link");
 }
 

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "common/file_status.h"
 #include "common/text/text.h"
 #include "common/text/whole_json.h"
 #include "hostfs/descriptor_reads.h"
@@ -104,8 +105,8 @@ Result<UniqueFd> open_or_make_in(const UniqueFd& folder, const std::filesystem::
 }
 
 bool is_folder_in(const UniqueFd& parent, const std::string& name) {
-  struct stat status {};
-  return ::fstatat(parent.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(status.st_mode);
+  const auto status = entry_status(parent.get(), name);
+  return status && S_ISDIR(status->st_mode);
 }
 
 Result<std::vector<DirectoryEntry>> entries_of(const UniqueFd& store, const ArtifactPlaces& places) {
@@ -247,11 +248,10 @@ Result<UniqueFd> lock_artifacts(const HostFs& host, const std::filesystem::path&
   auto fd = host.open(top / kLock, kFlags);
   if (!fd && fd.error().code == std::errc::no_such_file_or_directory)
     fd = host.open(top / kLock, kFlags | O_CREAT, 0664);
-  struct stat status {};
-  if (fd && ::fstat(fd->get(), &status) != 0)
-    return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
+  const auto status = fd ? file_status(fd->get()) : std::nullopt;
+  if (fd && !status) return fail(error_from_errno(errno, "lock /" + (top / kLock).string()));
   const bool is_link = !fd && fd.error().code == std::errc::too_many_symbolic_link_levels;
-  if (is_link || (fd && (!S_ISREG(status.st_mode) || status.st_nlink != 1)))
+  if (is_link || (status && (!S_ISREG(status->st_mode) || status->st_nlink != 1)))
     return fail(Errc::refused, fmt::format("/{} is no file with one name", (top / kLock).string()),
                 "remove it; Ferry makes the file");
   if (!fd) return fd;

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/file_status.h"
 #include "hostfs/descriptor_reads.h"
 #include "kata-manager/artifacts/content_hash.h"
 
@@ -45,21 +46,20 @@ struct Lister {
   }
 
   Result<> one(int parent, const std::string& name, const std::filesystem::path& path) {
-    struct stat status {};
-    if (::fstatat(parent, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0)
-      return fail(error_from_errno(errno, "stat " + path.string()));
-    if (S_ISLNK(status.st_mode)) {
+    const auto status = entry_status(parent, name);
+    if (!status) return fail(error_from_errno(errno, "stat " + path.string()));
+    if (S_ISLNK(status->st_mode)) {
       auto target = read_link(parent, name.c_str(), [&] { return "read link " + path.string(); });
       if (!target) return fail(std::move(target).error());
       found.files.push_back({.path = path, .size = 0, .sha256 = {}, .link = std::move(*target)});
       return {};
     }
-    if (!S_ISDIR(status.st_mode) && !S_ISREG(status.st_mode))
+    if (!S_ISDIR(status->st_mode) && !S_ISREG(status->st_mode))
       return fail(Errc::refused, fmt::format("'{}' is no file, folder or link", path.string()));
-    const bool is_folder = S_ISDIR(status.st_mode);
+    const bool is_folder = S_ISDIR(status->st_mode);
     ArtifactFile file{
-        .path = path, .size = static_cast<std::uint64_t>(status.st_size), .sha256 = {}, .link = {}};
-    if (!is_folder && (status.st_mode & (S_ISUID | S_ISGID)) != 0) found.privileged = path;
+        .path = path, .size = static_cast<std::uint64_t>(status->st_size), .sha256 = {}, .link = {}};
+    if (!is_folder && (status->st_mode & (S_ISUID | S_ISGID)) != 0) found.privileged = path;
     if (is_folder || contents) {
       UniqueFd fd(::openat(parent, name.c_str(),
                            O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0)));

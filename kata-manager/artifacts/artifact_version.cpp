@@ -17,6 +17,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "common/file_status.h"
 #include "kata-manager/artifacts/content_hash.h"
 #include "kata-manager/artifacts/inner_path.h"
 #include "kata-manager/artifacts/strict_json.h"
@@ -198,8 +199,8 @@ Result<> check_configuration(const HostFs& host, const std::filesystem::path& fo
   constexpr std::int64_t kMost = 1LL << 20;  // Kata's longest shipped file has 40 KiB
   const auto file = host.open(folder / configuration, O_PATH);
   if (!file) return fail(file.error());
-  struct stat status {};
-  if (::fstat(file->get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_size > kMost) {
+  const auto status = file_status(file->get());
+  if (!status || !S_ISREG(status->st_mode) || status->st_size > kMost) {
     return fail(Errc::refused,
                 fmt::format("Kata's configuration '{}' is no file of a MiB at most", configuration.string()));
   }
@@ -239,10 +240,9 @@ Result<> place(const ArtifactLayer& layer, const UniqueFd& blobs, SafeTree& tree
   // Skopeo has compared the digest with what came; here, what lies on the disk is compared.
   const std::string& name = layer.digest.hex;
   const UniqueFd blob(::openat(blobs.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status {};
-  if (!blob.valid() || ::fstat(blob.get(), &status) != 0)
-    return fail(error_from_errno(errno, "open blob " + layer.digest.text()));
-  const bool is_whole = S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) == layer.size;
+  const auto status = file_status(blob.get());
+  if (!status) return fail(error_from_errno(errno, "open blob " + layer.digest.text()));
+  const bool is_whole = S_ISREG(status->st_mode) && static_cast<std::uint64_t>(status->st_size) == layer.size;
   auto hex = is_whole ? hash_of(blob.get(), name) : Result<std::string>();
   if (!hex) return fail(std::move(hex).error());
   if (*hex != name)
@@ -250,7 +250,7 @@ Result<> place(const ArtifactLayer& layer, const UniqueFd& blobs, SafeTree& tree
                                           layer.digest.text(), layer.size));
 
   // It becomes a file of the artifact, and is skopeo's user's until now.
-  const bool is_ours = status.st_uid == ::geteuid();
+  const bool is_ours = status->st_uid == ::geteuid();
   if ((!is_ours && ::fchown(blob.get(), ::geteuid(), ::getegid()) != 0) || ::fchmod(blob.get(), 0644) != 0)
     return fail(error_from_errno(errno, "take blob " + layer.digest.text()));
 

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "common/lazy_library.h"
 
 namespace ferry::kata {
@@ -107,10 +108,10 @@ Result<Found> change_of(const HostFs& host, const ArtifactFile& file, const std:
   if (!fd && is_gone(fd.error())) return Found("is not there");
   if (!fd && fd.error().code == std::errc::too_many_symbolic_link_levels) return Found("is a link");
   if (!fd) return fail(fd.error());
-  struct stat status {};
-  if (::fstat(fd->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
-  if (!S_ISREG(status.st_mode)) return Found("is no file");
-  const auto size = static_cast<std::uint64_t>(status.st_size);
+  const auto status = file_status(fd->get());
+  if (!status) return fail(error_from_errno(errno, "stat " + path.string()));
+  if (!S_ISREG(status->st_mode)) return Found("is no file");
+  const auto size = static_cast<std::uint64_t>(status->st_size);
   if (size != file.size)
     return Found(fmt::format("has {} bytes, and had {} when it was fetched", size, file.size));
   const auto hash = hash_of(fd->get(), path.string(), on_progress);

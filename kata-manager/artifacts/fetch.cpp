@@ -11,6 +11,7 @@
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "kata-manager/artifacts/artifact_links.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/artifacts/artifact_tree.h"
@@ -26,19 +27,9 @@ constexpr std::string_view kFileScheme = "file://";
 // Identifies a folder by its device and inode, independent of its path. Inode 0: it is not known.
 using FolderIdentity = std::pair<dev_t, ino_t>;
 
-// True if a registry has refused the credentials, or the lack of them.
-bool is_denied(const Error& error) {
-  constexpr std::array kWords = {"unauthorized", "authentication required", "denied: ",       "access denied",
-                                 "is denied",    "StatusCode: 401",         "StatusCode: 403"};
-  return error.code == Errc::failed && std::ranges::any_of(kWords, [&](const char* word) {
-           return error.message.find(word) != std::string::npos;
-         });
-}
-
 FolderIdentity identity(const UniqueFd& folder) {
-  struct stat status {};
-  if (::fstat(folder.get(), &status) != 0) return {};
-  return {status.st_dev, status.st_ino};
+  const auto status = file_status(folder.get());
+  return status ? FolderIdentity(status->st_dev, status->st_ino) : FolderIdentity();
 }
 
 struct Fetch {
@@ -104,7 +95,15 @@ struct Fetch {
                         artifact->digest, why));
     }
 
-    if (!artifact && is_denied(artifact.error())) {
+    // A registry says so if it has refused the credentials, or the lack of them.
+    constexpr std::array kDenials = {
+        "unauthorized", "authentication required", "denied: ",       "access denied",
+        "is denied",    "StatusCode: 401",         "StatusCode: 403"};
+    const bool is_denied = !artifact && artifact.error().code == Errc::failed &&
+                           std::ranges::any_of(kDenials, [&](const char* word) {
+                             return artifact.error().message.find(word) != std::string::npos;
+                           });
+    if (is_denied) {
       const RegistryEndpoint& itself = endpoints->back();
       artifact.error().hint = itself.credentials.empty()
                                   ? fmt::format("there are no credentials for {}: give some", itself.host)

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/file_status.h"
 #include "kata-manager/artifacts/inner_path.h"
 
 namespace ferry::kata {
@@ -101,9 +102,8 @@ Result<> SafeTree::another_name(const InnerParts& path, const InnerParts& of) {
   if (of.empty() || path == of) return fail(refusal(path, "is a link to itself or to its folder"));
   const auto from = open_folder(of, of.size() - 1, false);
   if (!from) return fail(from.error());
-  struct stat status {};
-  if (::fstatat(from->get(), of.back().c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 ||
-      !S_ISREG(status.st_mode))
+  const auto status = entry_status(from->get(), of.back());
+  if (!status || !S_ISREG(status->st_mode))
     return fail(refusal(path, fmt::format("is another name of '{}', which is no file", text_of(of))));
   return adopt(path, from->get(), of.back(), 0);
 }

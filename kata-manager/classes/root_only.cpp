@@ -12,6 +12,8 @@
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
+
 namespace ferry::kata {
 namespace {
 
@@ -50,9 +52,9 @@ class RootOnly {
   Result<Entry> entry_at(const fs::path& path) const {
     const auto fd = host_.open(path.empty() ? "." : path, O_PATH | O_NOFOLLOW);
     if (!fd) return fail(fd.error());
-    Entry out{};
-    if (::fstat(fd->get(), &out) != 0) return fail(error_from_errno(errno, "stat /" + path.string()));
-    return out;
+    const auto out = file_status(fd->get());
+    if (!out) return fail(error_from_errno(errno, "stat /" + path.string()));
+    return *out;
   }
 
   tl::unexpected<Error> refuse(const fs::path& path, const std::string& why) const {

@@ -23,11 +23,6 @@ bool is_over(const Error& error) {
   return is_gone(error) || error.code == std::errc::no_such_process;
 }
 
-/// A kernel thread, or a process that has ended and waits for its parent: it has a link that leads nowhere.
-bool has_no_program(const Error& error) {
-  return error.code == std::errc::invalid_argument;
-}
-
 bool contains(std::span<const std::string> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -42,8 +37,9 @@ Result<std::optional<std::string>> sandbox_of(const HostFs& host, pid_t pid) {
   const auto words = words_between(command_line(host, pid), '\0');
   if (words.empty()) {
     const auto still = host.link_target("proc/" + process + "/exe");
-    if (!still && (is_over(still.error()) || has_no_program(still.error())))
-      return std::optional<std::string>();
+    // A kernel thread, or a process that has ended and waits for its parent, has a link that leads nowhere.
+    const bool has_no_program = !still && still.error().code == std::errc::invalid_argument;
+    if (has_no_program || (!still && is_over(still.error()))) return std::optional<std::string>();
     if (!program) return fail(program.error());
   }
   if (!program && !is_shim(words.front())) return std::optional<std::string>();

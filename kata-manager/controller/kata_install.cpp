@@ -5,12 +5,12 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <set>
-#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/file_status.h"
 #include "kata-manager/configuration/kata_users.h"
 #include "kata-manager/controller/restart_check.h"
 #include "kata-manager/runtimes/runtime_record.h"
@@ -69,9 +69,9 @@ Result<std::vector<LockedFolder>> lock_leaving(const HostFs& host, KataChange& c
       continue;
     }
     if (!folder) return fail(folder.error());
-    struct stat status {};
-    if (::fstat(folder->get(), &status) != 0) return fail(error_from_errno(errno, "stat " + path.string()));
-    if (!known.emplace(status.st_dev, status.st_ino).second) continue;
+    const auto status = file_status(folder->get());
+    if (!status) return fail(error_from_errno(errno, "stat " + path.string()));
+    if (!known.emplace(status->st_dev, status->st_ino).second) continue;
     auto lock = lock_artifacts(host, path.relative_path());
     if (!lock && lock.error().code == std::errc::read_only_file_system) {
       change.unreached.push_back(path);
@@ -146,7 +146,7 @@ Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan) {
   return fail(*runtime.no_control);
 }
 
-Result<> may_apply_kata(const ChangeContext& context, HostWriter& /*writer*/, const KataChange& change) {
+Result<> may_apply_kata(const ChangeContext& context, const KataChange& change) {
   ChangeContext asked = context;
   asked.restart_check = [&](bool restarts) { return foresee_restart(context, change, restarts); };
   return may_apply_change(asked, change_of(change));

@@ -71,7 +71,7 @@ RuntimeChange change_of(const KataChange& change);
 Result<> check_control(KataRuntime& runtime, const RuntimePlan& plan);
 
 /// may_apply_change() with those checks of restart_check.h that start no program. The same errors.
-Result<> may_apply_kata(const ChangeContext& context, HostWriter& writer, const KataChange& change);
+Result<> may_apply_kata(const ChangeContext& context, const KataChange& change);
 
 /// Loads vhost_vsock and vhost_net, which Kata's VMs need. `hint` is for an error without one.
 Result<> load_kata_modules(HostWriter& writer, const std::string& hint);

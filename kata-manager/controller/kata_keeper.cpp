@@ -385,7 +385,7 @@ KataKeeper::NextRound KataKeeper::wait_before_change(const DesiredPlan& plan, bo
     return failure_->until;
   }
   auto may = check_control(runtime, plan.change.plan);
-  if (may) may = may_apply_kata(context_of(runtime), *uses_.writer, plan.change);
+  if (may) may = may_apply_kata(context_of(runtime), plan.change);
   if (!may) return wait(HandlerState::blocked, words_of(may.error()));
   if (!permitted) return wait(HandlerState::pending, failure_ ? failure_->why : "");
   return std::nullopt;
@@ -436,8 +436,7 @@ Result<bool> KataKeeper::change(const DesiredClasses& desired, const ClassFile& 
   auto plan = plan_for(desired, classes, runtime, state.value_or(RuntimeState()));
   if (!plan) return fail(std::move(plan).error());
   if (!plan->needed) return false;
-  if (auto r = may_apply_kata(context_of(runtime), *uses_.writer, plan->change); !r)
-    return fail(std::move(r).error());
+  if (auto r = may_apply_kata(context_of(runtime), plan->change); !r) return fail(std::move(r).error());
   for (const std::string& name : plan->changed) {
     const bool leaves = plan->leaving.contains(name);
     set_state(file, name, leaves ? HandlerState::leaving : HandlerState::installing, "");

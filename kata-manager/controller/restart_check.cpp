@@ -10,7 +10,6 @@
 #include <set>
 #include <sstream>
 #include <string_view>
-#include <sys/stat.h>
 #include <sys/types.h>
 #include <utility>
 #include <vector>
@@ -18,6 +17,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/file_status.h"
 #include "common/text/text.h"
 #include "kata-manager/artifacts/artifact_store.h"
 #include "kata-manager/runtimes/runtime_record.h"
@@ -307,9 +307,9 @@ bool is_containerd(const KataChange& change) {
 /// The time of a file's last change; absent: no file.
 std::optional<timespec> changed_at(const HostFs& host, const std::filesystem::path& path) {
   const auto fd = host.open(path.relative_path(), O_PATH);
-  struct stat status {};
-  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
-  return status.st_ctim;
+  const auto status = fd ? file_status(fd->get()) : std::nullopt;
+  if (!status) return std::nullopt;
+  return status->st_ctim;
 }
 
 Result<> check_age(const ChangeContext& context, const KataChange& change,

@@ -8,12 +8,6 @@
 namespace ferry::kata {
 namespace {
 
-Error unreadable(std::string_view text) {
-  return {.code = Errc::malformed_host,
-          .message = fmt::format("'{}' is no release of containerd", text),
-          .hint = "such as 1.7.24 or 2.2.2-k3s1"};
-}
-
 void drop(std::string_view& text, std::string_view prefix) {
   if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
 }
@@ -38,7 +32,8 @@ Result<ContainerdRelease> ContainerdRelease::parse(std::string_view text) {
   drop(rest, "v");
   const auto numbers = take_release_numbers(rest);
   if (!numbers || (!rest.empty() && std::string_view("-~+").find(rest.front()) == std::string_view::npos))
-    return fail(unreadable(text));
+    return fail(Errc::malformed_host, fmt::format("'{}' is no release of containerd", text),
+                "such as 1.7.24 or 2.2.2-k3s1");
   if (!rest.empty()) rest.remove_prefix(1);
   const bool early = rest.starts_with("alpha") || rest.starts_with("beta") || rest.starts_with("rc");
   const auto [major_number, minor_number, patch] = *numbers;

@@ -16,14 +16,6 @@ constexpr std::chrono::seconds kPatience{10};
 constexpr std::string_view kComment = "# ";
 constexpr std::string_view kRuntime = "[crio.runtime.runtimes.";
 
-/// True for "key = value" with a plain key, not for a sentence.
-bool is_setting(std::string_view line) {
-  const auto end = line.find(" = ");
-  if (end == std::string_view::npos || end == 0) return false;
-  return std::ranges::all_of(line.substr(0, end),
-                             [](char c) { return is_lower(c) || is_digit(c) || c == '_'; });
-}
-
 /// A handler's table in Ferry's drop-in: crio.runtime.runtimes.NAME.
 TomlTable entry_of(const RuntimeHandler& handler) {
   // A guest with GPUs takes minutes to start; CRI-O's default limit is 240 s.
@@ -47,10 +39,16 @@ std::string with_built_in_runtimes(std::string_view printed) {
     printed.remove_prefix(std::min(end + 1, printed.size()));
     const bool is_comment = line.starts_with(kComment);
     const std::string_view inner = is_comment ? line.substr(kComment.size()) : line;
+    // "key = value" with a plain key is a setting, a sentence is none.
+    const auto equals = inner.find(" = ");
+    const bool is_setting = equals != std::string_view::npos && equals > 0 &&
+                            std::ranges::all_of(inner.substr(0, equals), [](char c) {
+                              return is_lower(c) || is_digit(c) || c == '_';
+                            });
     if (is_comment && inner.starts_with(kRuntime)) {
       in_runtime = true;
       line = inner;
-    } else if (in_runtime && is_comment && is_setting(inner)) {
+    } else if (in_runtime && is_comment && is_setting) {
       line = inner;
     } else {
       in_runtime = false;

@@ -57,13 +57,6 @@ Result<TomlTable> our_runtimes(const std::filesystem::path& folder, const Config
   return parsed(folder / kDropIn, files).map(runtimes_in);
 }
 
-/// The version of the drop-in. `written`: the files that k0s has written.
-std::int64_t version_of(const ContainerdRelease& release, const std::vector<ContainerdFile>& written) {
-  const std::int64_t version = last_version(written);
-  if (version >= kOldestWithCri) return version;
-  return release.merges_sections() ? kFirstWithTwoSections : kOldestWithCri;
-}
-
 Result<> check_names_in(const std::filesystem::path& path, const TomlTable& runtimes,
                         std::span<const RuntimeHandler> handlers) {
   for (const RuntimeHandler& handler : handlers) {
@@ -111,7 +104,9 @@ Result<RuntimePlan> plan_k0s(const ContainerdRelease& release, const std::filesy
     if (auto r = check_snapshotters(handlers, release, "a k0s with containerd"); !r)
       return fail(std::move(r).error());
     if (auto r = check_names(folder, files, handlers, written, *here); !r) return fail(std::move(r).error());
-    const std::int64_t version = version_of(release, written);
+    std::int64_t version = last_version(written);  // of the drop-in
+    if (version < kOldestWithCri)
+      version = release.merges_sections() ? kFirstWithTwoSections : kOldestWithCri;
     const EditPlace place{.file = folder / kDropIn,
                           .section = version >= kFirstWithTwoSections ? kCriRuntime : kCriOfVersion2};
     after = kDropInHeader + fmt::format("version = {}\n", version) + body_of(place, handlers, false, release);

@@ -158,7 +158,7 @@ class ApartConfiguration {
     if (text_at(debug, {"format"}) == "json") debug.erase("format");
   }
 
-  /// With cgroup v2 containerd ends if it cannot join its group. Version 1 makes a missing group.
+  /// containerd ends if it cannot join its group of cgroup v2. It makes a missing group of version 1.
   bool may_refuse_cgroup() const {
     const std::filesystem::path root = "sys/fs/cgroup";
     const std::filesystem::path group = text_at(root_, {"cgroup", "path"});

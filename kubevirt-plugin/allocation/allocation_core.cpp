@@ -14,13 +14,6 @@
 namespace ferry::plugin {
 namespace {
 
-/// True if the kubelet cannot tell the two lists apart.
-bool looks_the_same(const ListedResource& one, const ListedResource& other) {
-  return std::ranges::equal(one.devices, other.devices, [](const ListedDevice& a, const ListedDevice& b) {
-    return a.id == b.id && a.healthy == b.healthy && a.numa_node == b.numa_node;
-  });
-}
-
 using HeldGroups = std::unordered_map<std::uint32_t, std::string>;
 
 /// Returns for each allocated IOMMU group the reason why its other devices are not available.
@@ -166,7 +159,13 @@ std::optional<NextLists> next_lists(const Allocations& allocations, const std::v
   };
   const auto put = [&](std::size_t i, ListedResource listed) {
     const auto old = former(i);
-    to_send[i] = old == nullptr || !looks_the_same(*old, listed);
+    // If only other fields differ, the kubelet cannot tell the two lists apart.
+    const bool looks_the_same =
+        old != nullptr &&
+        std::ranges::equal(old->devices, listed.devices, [](const ListedDevice& a, const ListedDevice& b) {
+          return a.id == b.id && a.healthy == b.healthy && a.numa_node == b.numa_node;
+        });
+    to_send[i] = !looks_the_same;
     const bool unchanged = old != nullptr && *old == listed;
     same = same && unchanged;
     next->resources[i] = unchanged ? old : std::make_shared<const ListedResource>(std::move(listed));

@@ -8,13 +8,14 @@
 #include <exception>
 #include <fcntl.h>
 #include <mutex>
-#include <sys/stat.h>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
+
+#include "common/file_status.h"
 
 namespace ferry::plugin {
 namespace {
@@ -159,8 +160,8 @@ void HostWatch::leave() {
 
 bool nodes_folder_was_removed(const HostFs& host) {
   const auto folder = host.open("dev/vfio", O_PATH | O_DIRECTORY);
-  struct stat status {};
-  return folder && ::fstat(folder->get(), &status) == 0 && status.st_nlink == 0;
+  const auto status = folder ? file_status(folder->get()) : std::nullopt;
+  return status && status->st_nlink == 0;
 }
 
 }  // namespace ferry::plugin

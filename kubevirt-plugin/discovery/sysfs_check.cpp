@@ -312,12 +312,6 @@ NodeIsThere is_there_now(const HostFs& host) {
   return [&host](const std::string& node) { return host.exists(node.c_str()); };
 }
 
-bool is_uuid(std::string_view text) {
-  constexpr std::size_t kLength = 36;
-  return text.size() == kLength &&
-         text.find_first_not_of("0123456789abcdefABCDEF-") == std::string_view::npos;
-}
-
 Result<std::vector<std::string>> nodes_now(const HostFs& host, const Vendors& vendors,
                                            const ScannedDevice& advertised,
                                            const DeviceDirectories& directories, GroupNode group_node) {
@@ -553,7 +547,10 @@ std::optional<std::uint32_t> SysfsCheck::group_of(std::string_view id) const {
     return whole_number(source_->host.link_name(device / "iommu_group").value_or(""));
   };
   if (const auto address = vfio::PciAddress::parse(id)) return linked(vfio::sysfs_path(*address));
-  if (is_uuid(id)) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
+  constexpr std::size_t kLengthOfUuid = 36;
+  const bool is_uuid =
+      id.size() == kLengthOfUuid && id.find_first_not_of("0123456789abcdefABCDEF-") == std::string_view::npos;
+  if (is_uuid) return linked(std::filesystem::path("sys/bus/mdev/devices") / id);
   const auto number = whole_number(id);
   if (!number) return std::nullopt;
   // The number means the function's own node if the host has such nodes, else the group, as in kata_key().

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
-#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
 #include <spdlog/spdlog.h>
 
+#include "common/file_status.h"
 #include "common/rpc/client_call.h"
 #include "common/rpc/grpc_core.h"
 #include "common/rpc/rpc_queue.h"
@@ -141,8 +141,8 @@ class Transport final : public KubeletTransport {
     auto socket = SocketFile::listen(directory_.get(), endpoint.file, rival);
     if (!socket) {
       // The removal of an open directory raises no event.
-      struct stat directory {};
-      if (::fstat(directory_.get(), &directory) == 0 && directory.st_nlink == 0) return fail(gone());
+      const auto directory = file_status(directory_.get());
+      if (directory && directory->st_nlink == 0) return fail(gone());
       return fail(std::move(socket).error().during("in " + where_));
     }
     endpoint.socket = std::make_unique<SocketAcceptor>(parts_.loop, std::move(*socket),

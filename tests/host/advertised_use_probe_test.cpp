@@ -157,11 +157,11 @@ class OneUser final : public vfio::UseProbe {
 TEST_F(AdvertisedUseProbeTest, StillAdvertisedIsInUseBesideAllOthers) {
   offer(advertised(device(kGpu, 15, false)));
   OneUser inner;
-  StillAdvertisedProbe probe(kernel_, inner, {}, {{kUuid}, 6});
+  StillAdvertisedProbe probe(kernel_, inner, {{kUuid}, 6});
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kOther)) << "no plugin runs";
   const auto plugin = must(LivenessLock::announce(kernel_, api::kPluginLiveness));
   EXPECT_THAT(held(must(probe.look(questions()))), ElementsAre(kGpu, kAudio, kOther, kUuid));
-  StillAdvertisedProbe answered(kernel_, inner, {}, {{kUuid}, 5});
+  StillAdvertisedProbe answered(kernel_, inner, {{kUuid}, 5});
   EXPECT_THAT(held(must(answered.look(questions()))), ElementsAre(kGpu, kAudio, kOther));
 }
 
@@ -184,7 +184,7 @@ class UnknownList : public AdvertisedUseProbeTest {
 
 TEST_F(UnknownList, BlindsToEachDeviceThatARunningPluginMayList) {
   OneUser inner;
-  StillAdvertisedProbe of_hostd(kernel_, inner, {}, {{kOther}, 6});
+  StillAdvertisedProbe of_hostd(kernel_, inner, {{kOther}, 6});
   RunningPluginProbe of_people(kernel_, std::make_unique<OneUser>());
   const std::map<std::string, std::function<void()>> lists = {
       {"gone", [&] { kernel_.remove(api::kAdvertisedFile); }},

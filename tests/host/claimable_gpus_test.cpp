@@ -385,7 +385,7 @@ TEST_F(ClaimableGpusTest, IsNotWholeIfItsGroupCannotBeBound) {
   EXPECT_THAT(one.reason, HasSubstr("0000:09:00.0"));
 }
 
-// Behind Intel's VMD and on Hyper-V.
+// Intel's VMD and Hyper-V make such domains.
 TEST_F(ClaimableGpusTest, GivesVmsMediatedDevicesAloneBehindALongPciDomain) {
   constexpr vfio::PciAddress kLong{.domain = 0x10000, .bus = 5, .device = 0, .function = 0};
   node_.vgpus.gpus.front().function = add(kLong, 0x0302, 7);
@@ -505,7 +505,7 @@ TEST(ClaimableFactsRead, HaveTheHostBridgeAndStuckWrites) {
 
 TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {
   test::FakeKernel kernel;
-  ClaimableGpusFile file(kernel, api::kClaimableGpusFile);
+  ClaimableGpusFile file(kernel);
   EXPECT_THAT(file.published(), IsEmpty());
   must(file.publish({}));
   EXPECT_FALSE(kernel.exists(api::kClaimableGpusFile));
@@ -514,7 +514,7 @@ TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {
   kernel.forget_changes();
   must(file.publish(gpus));
   EXPECT_THAT(kernel.changes(), IsEmpty());
-  EXPECT_EQ(ClaimableGpusFile(kernel, api::kClaimableGpusFile).published(), gpus) << "after a restart";
+  EXPECT_EQ(ClaimableGpusFile(kernel).published(), gpus) << "after a restart";
   kernel.remove(api::kClaimableGpusFile);
   must(file.publish(gpus));
   EXPECT_TRUE(kernel.exists(api::kClaimableGpusFile)) << "a removed file is written again";
@@ -529,7 +529,7 @@ TEST(ClaimableGpusFile, IsWrittenOnlyAfterAChange) {
 TEST(ClaimableGpusFile, HasNoGpuIfItCannotBeRead) {
   test::FakeKernel kernel;
   kernel.file(api::kClaimableGpusFile, "{");
-  ClaimableGpusFile file(kernel, api::kClaimableGpusFile);
+  ClaimableGpusFile file(kernel);
   EXPECT_THAT(file.published(), IsEmpty());
   must(file.publish({}));
   EXPECT_EQ(kernel.read_file(api::kClaimableGpusFile).value(), api::claimable_gpus_text({}));

@@ -112,7 +112,7 @@ TEST_F(NodeKeeperTest, KeepsAGpuBackWhileAChangeOfItsModeIsRecorded) {
 
   // A status between two scans has the record as it is then.
   KeeperMemory memory;
-  StatusFile file(kernel_, "run/ferry/status.json", "run/ferry/plugin/advertised.json", memory);
+  StatusFile file(kernel_, "run/ferry/status.json", memory);
   const api::HostStatus before = state();
   write_record();
   must(file.publish_again(before));

@@ -364,7 +364,7 @@ TEST_F(SanitizeLook, SeesAfterAPauseThatAProgramHasClosedTheGroup) {
 TEST_F(SanitizeLook, PublishesNoGpuWhosePastIsNotKnown) {
   const auto published_as = [&](KeeperMemory& memory, const char* driver_binding) {
     kernel_.file("proc/sys/kernel/random/boot_id", driver_binding);
-    StatusFile file(kernel_, "run/ferry/status.json", "run/ferry/plugin/advertised.json", memory);
+    StatusFile file(kernel_, "run/ferry/status.json", memory);
     api::HostStatus status;
     api::AcceleratorStatus& one = status.accelerators.emplace_back();
     one.address = must(vfio::PciAddress::parse(kFirst));

@@ -306,7 +306,7 @@ class EditedSinceTheStart : public KataLeaving {
 
 TEST_F(EditedSinceTheStart, IsRefusedBeforeAnythingIsWritten) {
   expect_refused("/etc/containerd/config.toml has changed since containerd was started");
-  const auto foreseen = may_apply_kata(context(), writer, planned(plan_no_kata(host, runtime())));
+  const auto foreseen = may_apply_kata(context(), planned(plan_no_kata(host, runtime())));
   ASSERT_FALSE(foreseen.has_value());
   EXPECT_THAT(foreseen.error().hint, HasSubstr("--accept-edited-files"));
 }
@@ -332,14 +332,14 @@ TEST_F(EditedSinceTheStart, CountsForATemplateWhereverTheProgramIs) {
   KataChange& leaving = planned(plan_no_kata(host, runtime()));
   leaving.runtime.program = "/usr/bin/containerd";
   leaving.runtime.place.rendered = true;
-  const auto done = may_apply_kata(context(), writer, leaving);
+  const auto done = may_apply_kata(context(), leaving);
   ASSERT_FALSE(done.has_value());
   EXPECT_THAT(done.error().message, HasSubstr("/etc/containerd/config.toml.tmpl has changed since"));
 }
 
 TEST_F(EditedSinceTheStart, DoesNotMatterWhereNothingRestartsIt) {
   restarts = false;
-  EXPECT_TRUE(may_apply_kata(context(), writer, planned(plan_no_kata(host, runtime()))).has_value());
+  EXPECT_TRUE(may_apply_kata(context(), planned(plan_no_kata(host, runtime()))).has_value());
 }
 
 /// A containerd that is started apart, and says these words.
@@ -379,7 +379,7 @@ TEST_F(EditedSinceTheStart, IsRefusedWithContainerdsOwnWords) {
   TrialWriter trial(host);
   KataChange& leaving = planned(plan_no_kata(host, runtime()));
   leaving.runtime.program = "/usr/bin/containerd";
-  EXPECT_TRUE(may_apply_kata(context(), trial, leaving).has_value());
+  EXPECT_TRUE(may_apply_kata(context(), leaving).has_value());
   EXPECT_THAT(trial.asked, IsEmpty()) << "a plan starts nothing";
   const auto done = apply_kata(context(), trial, leaving, {"/opt/art"});
   ASSERT_FALSE(done.has_value());

@@ -71,7 +71,7 @@ struct Row {
   By refused;
   std::string words;
   bool has_line = true;  ///< the fault's line is known
-  /// containerd 1.6 asks its services in the order of a Go map: another may miss first.
+  /// Some releases do two things at once, or in the order of a Go map: the other one may fail first.
   std::string or_words = {};
 };
 
@@ -160,7 +160,8 @@ std::vector<Row> rows() {
        "listen tcp 127.0.0.1:18338: bind: address already in use", false},
       {"a server at the address of CRI's stream server",
        cri + "]\nstream_server_port = \"18338\"\n[metrics]\naddress = \":18338\"\n", By::all,
-       "listen tcp 127.0.0.1:18338: bind: address already in use", false},
+       "listen tcp 127.0.0.1:18338: bind: address already in use", false,
+       "metrics endpoint: listen tcp :18338: bind: address already in use"},
       {"an address without a port, for metrics", "[metrics]\naddress = \"localhost\"\n", By::all,
        "listen tcp: address localhost: missing port in address", false},
       {"a path for metrics", "[metrics]\naddress = \"/run/m.sock\"\n", By::all,

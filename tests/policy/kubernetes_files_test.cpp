@@ -243,6 +243,9 @@ TEST_F(ProfilesFile, IsRefusedWithWhatItIsInstead) {
             "map.yaml:1: kind: expected a ConfigMap or a profile file, found the string 'Secret'" + carrier);
   EXPECT_EQ(profile_refusal("kind:\n"),
             "map.yaml:1: kind: expected a ConfigMap or a profile file, found nothing" + carrier);
+  EXPECT_EQ(
+      refusal(read_policy_file(write("policy.yaml", "kind: Secret\n"))),
+      "policy.yaml:1: kind: expected a ConfigMap or a policy file, found the string 'Secret'" + carrier);
   const std::string hint = " | put the configuration under data, key config.yaml";
   EXPECT_EQ(profile_refusal("kind: ConfigMap\n"), "map.yaml:1: data: the ConfigMap carries no data" + hint);
   EXPECT_EQ(profile_refusal("kind: ConfigMap\ndata: {}\n"),

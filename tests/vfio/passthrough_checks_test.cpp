@@ -62,7 +62,7 @@ void make_3d_controller(FakeKernel& kernel) {
 void load_vfio_pci(FakeKernel& kernel) {
   kernel.add_driver({.name = "vfio-pci", .vfio = true});
 }
-/// One change after the other.
+/// Makes the changes in this order.
 template <typename... Changes>
 auto all(Changes... changes) {
   return [=](FakeKernel& kernel) { (changes(kernel), ...); };

@@ -126,16 +126,6 @@ std::set<PciAddress> UndoJournal::gone_along() const {
   return out;
 }
 
-namespace {
-
-// True if `now` has its driver back, but not yet the earlier override, which names another driver.
-bool lacks_override(const PriorState& recorded, const PriorState& now) {
-  return recorded.ids == now.ids && recorded.driver == now.driver && now.driver_override == now.driver &&
-         recorded.driver_override && recorded.driver_override != recorded.driver;
-}
-
-}  // namespace
-
 bool UndoJournal::has_bound(const PciAddress& address, std::string_view ids) const {
   const auto found = members.find(address);
   return found != members.end() && found->second.ids == ids && !found->second.kernels_choice;
@@ -178,7 +168,14 @@ Result<> write_undo_journal(HostFs& host, std::uint32_t group,
   const auto before = known->members;
   for (const auto& [address, prior] : members) {
     const auto found = known->members.find(address);
-    if (found != known->members.end() && lacks_override(found->second, prior)) continue;
+    if (found != known->members.end()) {
+      const PriorState& recorded = found->second;
+      // It has its driver back, but not yet the earlier override, which names another driver.
+      const bool lacks_override = recorded.ids == prior.ids && recorded.driver == prior.driver &&
+                                  prior.driver_override == prior.driver && recorded.driver_override &&
+                                  recorded.driver_override != recorded.driver;
+      if (lacks_override) continue;
+    }
     // Another card at the same address replaces the entry.
     if (found == known->members.end() || found->second.ids != prior.ids || fresh.contains(address)) {
       known->members.insert_or_assign(address, prior);

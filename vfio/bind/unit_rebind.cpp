@@ -105,15 +105,6 @@ bool hangs(const std::vector<Failure>& failures) {
   return !failures.empty() && failures.back().error.code == Errc::stuck;
 }
 
-// The first error is reported, with the number of failures; a hang comes before all others.
-Result<> combined(std::vector<Failure> failures) {
-  if (failures.empty()) return {};
-  if (hangs(failures)) return fail(std::move(failures.back().error));
-  Error& first = failures.front().error;
-  if (failures.size() > 1) first.message += fmt::format(" (and {} more failed)", failures.size() - 1);
-  return fail(std::move(first));
-}
-
 // A bind records functions of host drivers. For a function that was on vfio before Ferry the earlier driver
 // is unknown, and "vfio-pci" is no state to restore. An unbind records functions that another program bound
 // to vfio: between unbind and probe they have no driver, and nothing else shows that they had one.
@@ -163,14 +154,6 @@ Result<Inventory> scan_unit_to_undo(const RebindContext& context, const Rebind& 
   return now;
 }
 
-// The group's node or, on kernels without CONFIG_VFIO_GROUP, the device's own.
-bool has_node(const HostFs& host, const PciFunction& function) {
-  const std::filesystem::path vfio = "dev/vfio";
-  return host.exists(vfio / std::to_string(function.iommu_group.value_or(0))) ||
-         std::ranges::any_of(function.vfio_devices,
-                             [&](const std::string& name) { return host.exists(vfio / "devices" / name); });
-}
-
 // Scans again, since a successful write proves nothing: drivers_probe succeeds even if nothing was bound.
 Result<> verify(const RebindContext& context, const Inventory& before, const Rebind& rebind,
                 Direction direction) {
@@ -183,7 +166,13 @@ Result<> verify(const RebindContext& context, const Inventory& before, const Reb
     if (member.role == MemberRole::bridge || member.role == MemberRole::bystander) continue;
     if (direction == Direction::to_vfio) {
       if (!on_vfio_driver(*function)) return not_as_planned(*function, member.driver_after);
-      if (!has_node(*context.host, *function)) {
+      // The group's node or, on kernels without CONFIG_VFIO_GROUP, the device's own.
+      const std::filesystem::path nodes = "dev/vfio";
+      const bool has_node = context.host->exists(nodes / std::to_string(function->iommu_group.value_or(0))) ||
+                            std::ranges::any_of(function->vfio_devices, [&](const std::string& name) {
+                              return context.host->exists(nodes / "devices" / name);
+                            });
+      if (!has_node) {
         return fail(Errc::failed, fmt::format("{} is bound, but /dev/vfio/{} is not there",
                                               function->address.text(), function->iommu_group.value_or(0)));
       }
@@ -423,7 +412,14 @@ Applied apply_unit(const RebindContext& context, const Inventory& before, Rebind
       auto staying = stay_on_vfio(context, before, rebind, failures);
       if (hangs(staying)) failures.push_back(std::move(staying.back()));
     }
-    done = combined(std::move(failures));
+    // The first error is reported, with the number of failures; a hang comes before all others.
+    if (hangs(failures)) {
+      done = fail(std::move(failures.back().error));
+    } else if (!failures.empty()) {
+      Error& first = failures.front().error;
+      if (failures.size() > 1) first.message += fmt::format(" (and {} more failed)", failures.size() - 1);
+      done = fail(std::move(first));
+    }
   }
   if (done) done = verify(context, before, rebind, direction);
   if (done) report_choice(context, before, rebind);

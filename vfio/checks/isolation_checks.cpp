@@ -76,14 +76,6 @@ Check noiommu_check(const HostFs& host) {
                                              "kernel's command line, and switch the IOMMU on"));
 }
 
-// The chip of a line "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the first word after the counts.
-std::string_view interrupt_chip(std::string_view line) {
-  cut(line, ':');
-  for (const auto word : words_of(line))
-    if (word.find_first_not_of("0123456789") != std::string_view::npos) return word;
-  return {};
-}
-
 // No file says if interrupts are remapped, but each interrupt shows the name of its chip. x86 puts IR- before
 // the name when it remaps (arch/x86/kernel/apic/io_apic.c, drivers/iommu). Arm's ITS, which isolates by
 // design, is named ITS. Remapping can thus be proven, but never its absence.
@@ -96,9 +88,15 @@ Check remapping_check(const HostFs& host) {
   if (!text) return std::move(check).unreadable(text.error());
   std::string_view rest = *text;
   while (!rest.empty()) {
-    const auto chip = interrupt_chip(cut(rest, '\n'));
-    if (chip.starts_with("IR-") || chip.starts_with("ITS-"))
-      return std::move(check).passed(fmt::format("/{} has the interrupt chip {}", kPath, shown(chip)));
+    // "  24:   0   9  IR-PCI-MSI 327680-edge  xhci_hcd": the chip is the first word after the counts.
+    std::string_view line = cut(rest, '\n');
+    cut(line, ':');
+    const auto words = words_of(line);
+    const auto chip = std::ranges::find_if(words, [](std::string_view word) {
+      return word.find_first_not_of("0123456789") != std::string_view::npos;
+    });
+    if (chip != words.end() && (chip->starts_with("IR-") || chip->starts_with("ITS-")))
+      return std::move(check).passed(fmt::format("/{} has the interrupt chip {}", kPath, shown(*chip)));
   }
   return std::move(check).unknown(
       fmt::format("/{} names no chip that remaps (IR-, ITS-), and the kernel says it nowhere else", kPath),

@@ -247,11 +247,10 @@ const Rule& rule(RuleId id) {
 }
 
 Finding interrupted_mode_change(const PciAddress& device, std::string why) {
-  return {
-      .rule = RuleId::interrupted_mode_change,
-      .about = device,
-      .text = std::move(why),
-      .advice = "`ferry cc plan off` shows the modes now; docs/cc.md says when the record may be removed"};
+  return {.rule = RuleId::interrupted_mode_change,
+          .about = device,
+          .text = std::move(why),
+          .advice = "`ferry cc set off` undoes the change; docs/cc.md says what to do where that fails"};
 }
 
 Finding not_sanitized(const PciAddress& gpu, std::string why) {

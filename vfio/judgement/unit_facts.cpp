@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <fcntl.h>
-#include <sys/stat.h>
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "vfio/judgement/unit_members.h"
 #include "vfio/pci/memory_map.h"
 #include "vfio/pci/pci_resources.h"
@@ -107,8 +107,8 @@ std::set<std::string> stuck_functions(std::span<const StuckWrite> writes, const 
 
 std::uint64_t binding_of(const HostFs& host, const PciAddress& function) {
   const auto link = host.open(sysfs_path(function) / "driver", O_PATH | O_NOFOLLOW);
-  struct stat status {};
-  return link && ::fstat(link->get(), &status) == 0 ? status.st_ino : 0;
+  const auto status = link ? file_status(link->get()) : std::nullopt;
+  return status ? status->st_ino : 0;
 }
 
 void BusMemory::look(const HostFs& host, std::span<const PciAddress> functions, Inventory& inventory) {

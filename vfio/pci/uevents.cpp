@@ -9,7 +9,8 @@
 #include <linux/nsfs.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+
+#include "common/file_status.h"
 
 namespace ferry::vfio {
 namespace {
@@ -44,8 +45,8 @@ bool Uevents::are_sent() {
   const UniqueFd network(::open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC));
   if (!network.valid()) return false;
   const UniqueFd owner(::ioctl(network.get(), NS_GET_USERNS));
-  struct stat status {};
-  return owner.valid() && ::fstat(owner.get(), &status) == 0 && status.st_ino == kInitialUserNamespace;
+  const auto status = file_status(owner.get());
+  return status && status->st_ino == kInitialUserNamespace;
 }
 
 bool Uevents::take() const {

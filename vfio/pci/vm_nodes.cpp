@@ -10,6 +10,8 @@
 #include <fmt/compile.h>
 #include <fmt/format.h>
 
+#include "common/file_status.h"
+
 namespace ferry::vfio {
 
 std::vector<std::string> vm_nodes(const NodeIsThere& is_there, std::uint32_t group,
@@ -40,9 +42,9 @@ std::string missing_nodes(std::uint32_t group) {
 
 std::optional<mode_t> node_mode(const HostFs& host, const std::string& node) {
   const auto fd = host.open(std::filesystem::path(node).relative_path(), O_PATH);
-  struct stat status {};
-  if (!fd || ::fstat(fd->get(), &status) != 0) return std::nullopt;
-  return status.st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
+  const auto status = fd ? file_status(fd->get()) : std::nullopt;
+  if (!status) return std::nullopt;
+  return status->st_mode & (S_IRWXU | S_IRWXG | S_IRWXO);
 }
 
 }  // namespace ferry::vfio

@@ -15,11 +15,6 @@ namespace {
 constexpr std::string_view kService = ".service";
 constexpr std::string_view kNone = "none";
 
-// Characters of a unit's name: systemd.unit(5).
-bool is_unit_letter(char c) {
-  return is_alphanumeric(c) || std::string_view(":-_.\\@").find(c) != std::string_view::npos;
-}
-
 }  // namespace
 
 std::string Releasable::quiesce_text() const {
@@ -99,8 +94,11 @@ Result<std::vector<std::string>> services_named(std::string_view name) {
   constexpr std::size_t kLongest = 255;
   std::string unit(name);
   if (!unit.ends_with(kService)) unit += kService;
-  if (unit.size() == kService.size() || unit.size() > kLongest ||
-      !std::ranges::all_of(unit, is_unit_letter) || is_other_kind) {
+  // Characters of a unit's name: systemd.unit(5).
+  const bool has_its_letters = std::ranges::all_of(unit, [](char c) {
+    return is_alphanumeric(c) || std::string_view(":-_.\\@").find(c) != std::string_view::npos;
+  });
+  if (unit.size() == kService.size() || unit.size() > kLongest || !has_its_letters || is_other_kind) {
     return fail(
         Errc::usage, fmt::format("'{}' is not the name of a service", name),
         "name a systemd service as `systemctl` does (nvidia-dcgm), or nvidia_drm, which has GPUs open "

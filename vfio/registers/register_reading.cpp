@@ -5,12 +5,12 @@
 #include <chrono>
 #include <fcntl.h>
 #include <iterator>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "common/file_status.h"
 #include "common/text/json.h"
 #include "common/text/text.h"
 #include "hostfs/check_reading.h"
@@ -105,8 +105,8 @@ std::string answer_register_call(const HostFs& host, std::string_view request) {
 
 bool has_unfinished_reading(const HostFs& host) {
   const auto file = host.open(kReadingRecord, O_RDONLY);
-  struct stat status {};
-  return file && ::fstat(file->get(), &status) == 0 && status.st_size > 0;
+  const auto status = file ? file_status(file->get()) : std::nullopt;
+  return status && status->st_size > 0;
 }
 
 RegisterReading read_registers(HostWriter& writer, std::span<const PciAddress> functions,

@@ -71,12 +71,6 @@ Result<std::set<vfio::PciAddress>> bound_by_ferry(const HostFs& host, const mdev
   return out;
 }
 
-Result<> forget_gone_functions(HostFs& host, const mdev::VgpuInventory& vgpus) {
-  const auto gone = recorded_functions_gone(host, vgpus);
-  if (!gone) return fail(gone.error());
-  return gone->empty() ? Result<>() : vfio::erase_from_undo_journal(host, *gone);
-}
-
 struct FullSnapshot {
   vfio::Inventory inventory;
   VgpuSnapshot snapshot;
@@ -185,7 +179,13 @@ VgpuOutcome apply_plan(const VgpuHost& on, vfio::StoppedServices& services, Full
   out.notes = std::move(plan.notes);
   if (auto kept = remember_names(on.host, full.snapshot.inventory.gpus, full.named); !kept)
     out.notes.push_back("the names of vGPU types are not kept: " + kept.error().message);
-  if (auto forgotten = forget_gone_functions(on.host, full.snapshot.inventory); !forgotten)
+  const auto gone = recorded_functions_gone(on.host, full.snapshot.inventory);
+  Result<> forgotten;
+  if (!gone)
+    forgotten = fail(gone.error());
+  else if (!gone->empty())
+    forgotten = vfio::erase_from_undo_journal(on.host, *gone);
+  if (!forgotten)
     out.notes.push_back("the records of removed virtual functions stay: " + forgotten.error().message);
   vfio::OneAtATime one(on.uses);
   const VgpuHost shared{.host = on.host,

@@ -18,14 +18,6 @@ namespace {
 
 constexpr auto kUnknown = std::numeric_limits<std::uint32_t>::max();
 
-bool carries_size_of(const mdev::VgpuGpu& gpu, const mdev::VgpuType& type, const TypeIndex& types) {
-  return std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& device) {
-    if (device.type_id == type.id || device.type_name == type.name) return true;
-    const mdev::VgpuType* other = type_of(device, types);
-    return type.framebuffer_mib && other != nullptr && other->framebuffer_mib == type.framebuffer_mib;
-  });
-}
-
 /// The total of vGPUs up to which a type can still be made; absent: unknown.
 struct Limit {
   std::optional<std::uint32_t> most;
@@ -44,20 +36,18 @@ Limit limit_of(const Want& want, const mdev::VgpuGpu& gpu, const TypeIndex& type
     return {.most = functions, .certain = instances_fit || type.max_instances};
   std::uint32_t left = 0;
   for (const mdev::VgpuParent& parent : gpu.parents) left += parent.available(type.id);
-  const bool known = left > 0 || carried == 0 || carries_size_of(gpu, type, types);
+  const bool carries_its_size = std::ranges::any_of(gpu.devices, [&](const mdev::VgpuDevice& device) {
+    if (device.type_id == type.id || device.type_name == type.name) return true;
+    const mdev::VgpuType* other = type_of(device, types);
+    return type.framebuffer_mib && other != nullptr && other->framebuffer_mib == type.framebuffer_mib;
+  });
+  const bool known = left > 0 || carried == 0 || carries_its_size;
   if (!gpu.on_virtual_functions()) {
     return known ? Limit{.most = left + carried} : Limit{.most = type.max_instances};
   }
   if (known && left == 0) return {.most = std::min(carried, type.max_instances.value_or(carried))};
   const std::uint32_t most = std::min(functions, type.max_instances.value_or(functions));
   return {.most = known ? std::min(most, left + carried) : most, .certain = type.max_instances.has_value()};
-}
-
-/// True if one vGPU is missing, and the driver offers it as the GPU is now.
-bool is_one_on_offer(const Want& want, const mdev::VgpuGpu& gpu) {
-  if (want.missing() != 1 || want.type == nullptr) return false;
-  return std::ranges::any_of(
-      gpu.parents, [&](const mdev::VgpuParent& parent) { return parent.available(want.type->id) > 0; });
 }
 
 std::optional<Error> two_sizes(const GpuMatch& match, const mdev::VgpuGpu& gpu) {
@@ -214,8 +204,13 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu, bo
   });
   for (const Want* want : capacity.order) {
     carried += want->missing();
+    // One vGPU is missing, and the driver offers it as the GPU is now.
+    const bool is_one_on_offer = want->missing() == 1 && want->type != nullptr &&
+                                 std::ranges::any_of(gpu.parents, [want](const mdev::VgpuParent& parent) {
+                                   return parent.available(want->type->id) > 0;
+                                 });
+    const bool can_be_made = want == capacity.order.front() && is_one_on_offer;
     const auto [limit, certain] = limits[want];
-    const bool can_be_made = want == capacity.order.front() && is_one_on_offer(*want, gpu);
     if (!limit || (!certain && !can_be_made && carried <= *limit)) {
       capacity.notes.push_back(fmt::format(
           "{}: whether {} x {} fit shows {}", gpu.label(), want->missing(), want->entry->type.text(),

@@ -18,14 +18,6 @@
 namespace ferry::vgpu {
 namespace {
 
-// Present vGPUs may hide a type: true if the driver may list it once they are removed.
-bool may_be_listed_later(const Want& want, const GpuMatch& match, const mdev::VgpuGpu& gpu) {
-  if (!gpu.framework->lists_only_creatable_types() || gpu.devices.empty()) return false;
-  // check_capacity() reports missing capacity beside vGPUs that stay. For a board that is not in the table,
-  // unlisted types are unknown.
-  return want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
-}
-
 Error not_advertised(const Want& want, const mdev::VgpuGpu& gpu) {
   const std::string name = want.entry->type.text();
   const std::string place = want.entry->place + ": " + gpu.label();
@@ -79,8 +71,12 @@ std::optional<Error> cannot_create(const GpuMatch& match, const mdev::VgpuGpu& g
         want.listed && (!gpu.devices.empty() || std::ranges::any_of(gpu.parents, [&](const auto& parent) {
           return parent.available(want.type->id) > 0;
         }));
-    if (can_be_made || may_be_listed_later(want, match, gpu)) continue;
-    if (want.missing() == 0) continue;
+    if (can_be_made || want.missing() == 0) continue;
+    // Present vGPUs may hide a type, and the driver may list it once they are removed. check_capacity()
+    // reports missing capacity beside vGPUs that stay. For a board that is not in the table, unlisted types
+    // are unknown.
+    const bool may_exist = want.type != nullptr || (gpu.unlisted.empty() && !match.leftover.empty());
+    if (may_exist && !gpu.devices.empty() && gpu.framework->lists_only_creatable_types()) continue;
     return not_advertised(want, gpu);
   }
   return std::nullopt;

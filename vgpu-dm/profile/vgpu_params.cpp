@@ -13,17 +13,6 @@ namespace {
 constexpr std::size_t kLongest = 4095;  // a page, with its terminating zero
 constexpr std::string_view kBetween = ", \t\r\n";
 
-bool is_key(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
-  });
-}
-
-bool is_value(std::string_view text) {
-  return !text.empty() &&
-         std::ranges::all_of(text, [](unsigned char c) { return std::isgraph(c) != 0 && c != '='; });
-}
-
 tl::unexpected<Error> refuse(std::string_view part, const char* what) {
   return fail(Errc::invalid_config, fmt::format("'{}' {}", part, what),
               "parameters are key=value with commas between, as in frame_rate_limiter=0,disable_vnc=1");
@@ -44,7 +33,13 @@ Result<VgpuParams> VgpuParams::parse(std::string_view text) {
     if (equals == std::string_view::npos) return refuse(part, "is no key=value");
     const auto key = part.substr(0, equals);
     const auto value = part.substr(equals + 1);
-    if (!is_key(key) || !is_value(value)) return refuse(part, "is no key=value");
+    const bool is_key = !key.empty() && std::ranges::all_of(key, [](unsigned char c) {
+      return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
+    });
+    const bool is_value = !value.empty() && std::ranges::all_of(value, [](unsigned char c) {
+      return std::isgraph(c) != 0 && c != '=';
+    });
+    if (!is_key || !is_value) return refuse(part, "is no key=value");
     if (std::ranges::any_of(out.entries, [&](const auto& entry) { return entry.first == key; })) {
       return refuse(key, "stands twice");
     }

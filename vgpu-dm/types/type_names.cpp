@@ -164,11 +164,6 @@ Memory read_memory(const HostFs& host, const Result<std::string>& boot) {
   }
 }
 
-bool needs_names(const mdev::VgpuGpu& gpu) {
-  return gpu.framework->lists_only_creatable_types() &&
-         std::ranges::any_of(gpu.devices, &mdev::VgpuDevice::is_nameless);
-}
-
 void give_name(mdev::VgpuDevice& device, const std::string& called) {
   device.type_name = called;
   device.short_name = mdev::last_word(called);
@@ -198,7 +193,11 @@ std::set<std::string> unlisted(const HostFs& host, const mdev::VgpuGpu& gpu) {
 }  // namespace
 
 void name_by_memory(const HostFs& host, std::span<mdev::VgpuGpu> gpus) {
-  if (std::ranges::none_of(gpus, needs_names)) return;
+  const bool need_names = std::ranges::any_of(gpus, [](const mdev::VgpuGpu& gpu) {
+    return gpu.framework->lists_only_creatable_types() &&
+           std::ranges::any_of(gpu.devices, &mdev::VgpuDevice::is_nameless);
+  });
+  if (!need_names) return;
   Memory memory = read_memory(host, boot_id(host));
   for (mdev::VgpuGpu& gpu : gpus) {
     const TypeNames& names = memory[key_of(gpu)];
