@@ -104,6 +104,13 @@ std::string silence(const DesiredState& desired_state, const HostSide& host, Nod
   return out;
 }
 
+/// A policy that names neither a vendor nor an address means GPUs of NVIDIA.
+std::string_view missing_gpus(const policy::Policy& policy) {
+  const vfio::AcceleratorRules rules = policy::rules_for(policy, {});
+  return rules.named.empty() && rules.named_vendors.empty() ? "no GPU of NVIDIA"
+                                                            : "none of the GPUs that it names";
+}
+
 std::string trouble_of(const DesiredState& desired_state, const HostSide& host, NodeCondition condition) {
   switch (condition) {
     case NodeCondition::ready:
@@ -111,9 +118,8 @@ std::string trouble_of(const DesiredState& desired_state, const HostSide& host, 
     case NodeCondition::idle:
       if (desired_state.kind != DesiredState::Kind::policy) return host.unwritable;
       return fmt::format(
-          "{} asks for passthrough, and this node has no GPU of NVIDIA; see whether `lspci` on it shows the "
-          "card, or {}",
-          desired_state.desired_policy.text(),
+          "{} asks for passthrough, and this node has {}; see whether `lspci` on it shows the card, or {}",
+          desired_state.desired_policy.text(), missing_gpus(desired_state.desired_policy.policy),
           desired_state.desired_policy.source.starts_with("label ")
               ? "remove the label"
               : "set the label gpu-ferry.io/deploy=false on it");

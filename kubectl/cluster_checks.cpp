@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -43,6 +45,19 @@ std::string idle_because(const json& pod) {
   return fmt::format("{}", fmt::join(waiting, ", "));
 }
 
+/// True: the node's label keeps the pods of Ferry's DaemonSets off.
+bool is_kept_off(const ClusterNode& node) {
+  const auto label = node.labels.find("gpu-ferry.io/deploy");
+  return label != node.labels.end() && label->second == "false";
+}
+
+/// True: a container runs the agent, hostd or the plugin.
+bool runs_ferry(const json& pod) {
+  return std::ranges::any_of(items_field(json_at(pod, "spec"), "containers"), [](const json& container) {
+    return !ferry_verb_in(container).empty() || ferry_program_in(container) == "ferry-agent";
+  });
+}
+
 // While one pod replaces another, a single running one is enough.
 Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{"ferry-agent", node.name, "without it labels are only words"};
@@ -58,6 +73,10 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
   }
   if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
+  if (is_kept_off(node))
+    return std::move(check).failed(
+        "the node's label gpu-ferry.io/deploy=false keeps Ferry off",
+        fmt::format("`kubectl label node {} gpu-ferry.io/deploy-` lets Ferry back", node.name));
   if (!node.state.empty() && has_host_side)
     return std::move(check).warned(
         "no pod of this node runs it, and one runs hostd or the plugin",
@@ -70,7 +89,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   return std::move(check).failed(
       "no pod of this node runs it",
       fmt::format("`kubectl get node {} --show-labels`: does the node lack a label of the chart's "
-                  "gpuNodeLabels or nodeSelector, or has it gpu-ferry.io/deploy=false?",
+                  "gpuNodeLabels or nodeSelector?",
                   node.name));
 }
 
@@ -129,11 +148,16 @@ Check one_version(const ClusterNode& node, const std::vector<json>& pods) {
                                  "Ferry's namespace says so for each of them");
 }
 
-Check node_state(const ClusterNode& node) {
+Check node_state(const ClusterNode& node, const std::vector<json>& pods) {
   Check check{"node-state", node.name, "GPUs are advertised as desired only on a node that is ready"};
   if (node.state.empty()) return std::move(check).unknown("there is no label gpu-ferry.io/state");
   const std::string found = node.last_error.empty() ? node.state : node.state + ": " + node.last_error;
-  if (node.state == "ready" || node.state == "idle") return std::move(check).passed(found);
+  if (node.state == "ready" || node.state == "idle") {
+    if (std::ranges::none_of(pods, runs_ferry))
+      return std::move(check).unknown(found +
+                                      ", by a label that may be old: no pod of Ferry's is on this node");
+    return std::move(check).passed(found);
+  }
   return std::move(check).failed(
       found, "`kubectl describe node` has the events; `ferry status` on the node all of it");
 }
@@ -147,27 +171,42 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
     if (auto options = agent_options_in(pod)) agent = std::move(*options);
   }
   const auto on_node = agent::pods_of(by_name, agent::believed_by(agent));
-  const auto owners = agent::other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
+  auto owners = agent::other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
+  // The operator's labels stay when its programs are switched off. The agent looks for their DaemonSets.
+  const bool is_served = !node.state.empty() && !is_kept_off(node);
+  std::size_t left_over = 0;
+  if (is_served && node.state != "standby")
+    left_over = std::erase_if(owners, [](const agent::OtherOwner& owner) { return !owner.seen; });
+
+  std::vector<std::string> why;
+  std::vector<std::string> cures;
+  why.reserve(owners.size() + 1);
+  for (const agent::OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
   const auto doubted =
       std::ranges::find_if(on_node, [](const agent::PodOnNode& pod) { return !pod.doubt.empty(); });
-  if (owners.empty() && doubted != on_node.end())
-    return std::move(check).warned(doubted->doubt, "kubectl describe pod says who made it");
+  if (!owners.empty()) {
+    const std::string line = agent::hand_over_text(owners);
+    cures.push_back(line.empty() ? "remove it" : "in ClusterPolicy: " + line);
+  } else if (doubted != on_node.end()) {
+    why.push_back(doubted->doubt);
+    cures.emplace_back("kubectl describe pod says who made it");
+  }
   // The operator's GPUCluster reads no label of Ferry's.
   constexpr const char* kDraDriver = "nvidia.com/gpu.deploy.dra-driver";
   const auto dra_driver = node.labels.find(kDraDriver);
-  if (owners.empty() && !node.state.empty() && dra_driver != node.labels.end() &&
-      dra_driver->second == "true")
-    return std::move(check).warned(
-        fmt::format("{}=true: NVIDIA's DRA driver takes GPUs of this node, too", kDraDriver),
+  if (is_served && dra_driver != node.labels.end() && dra_driver->second == "true") {
+    why.push_back(fmt::format("{}=true: NVIDIA's DRA driver takes GPUs of this node, too", kDraDriver));
+    cures.push_back(
         fmt::format("kubectl label --overwrite node {} nvidia.com/gpu.deploy.driver=false {}=false",
                     node.name, kDraDriver));
-  if (owners.empty()) return std::move(check).passed("none of them is here");
-  std::vector<std::string> why;
-  why.reserve(owners.size());
-  for (const agent::OtherOwner& owner : owners) why.push_back(fmt::format("{}: {}", owner.name, owner.why));
-  const std::string line = agent::hand_over_text(owners);
-  return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
-                                 line.empty() ? "remove it" : "in ClusterPolicy: " + line);
+  }
+  if (!why.empty())
+    return std::move(check).warned(fmt::format("{}", fmt::join(why, "; ")),
+                                   fmt::format("{}", fmt::join(cures, "; ")));
+  if (left_over > 0)
+    return std::move(check).passed(
+        "the operator's labels name some of them; the agent has found none of their DaemonSets");
+  return std::move(check).passed("none of them is here");
 }
 
 Check gpus_offered(const ClusterNode& node, bool by_slices) {
@@ -222,7 +261,12 @@ Check kubevirt_permits(const ClusterNode& node, const std::optional<std::vector<
       "patch";
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
-  if (!permitted_by(kubevirts->front())) return std::move(check).passed("it permits everything");
+  if (!permitted_by(kubevirts->front())) {
+    for (const auto& [name, resource] : node.resources)
+      if (const auto why = unlisted_vgpus(kubevirts->front(), name); resource.capacity > 0 && !why.empty())
+        return std::move(check).warned(why, kUnlistedVgpusCure);
+    return std::move(check).passed("it permits everything");
+  }
   std::vector<std::string> lacks;
   for (const PermittedResource& one :
        permitted_resources({.nodes = {node}, .users = {}, .notes = {}}, kubevirts->front())) {
@@ -259,18 +303,13 @@ Check kubevirt_reads_claims(const ClusterNode& node, const std::optional<std::ve
                                  "add GPUsWithDRA to developerConfiguration.featureGates; it needs 1.8.3");
 }
 
-/// KubeVirt v1.9.0: DisableMDEVConfiguration is the former name of the setting.
 Check kubevirt_keeps_mediated(const ClusterNode& node, const std::optional<std::vector<json>>& kubevirts) {
   Check check{"kubevirt-keeps-mediated", node.name,
               "each minute KubeVirt removes mediated devices of types that it does not know, also those "
               "that a claim has just made"};
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be seen");
   if (kubevirts->empty()) return std::move(check).passed("the cluster has no KubeVirt");
-  const json& kubevirt = kubevirts->front();
-  const json& enabled =
-      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
-  if (enabled == false || has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration"))
-    return std::move(check).passed("it is switched off");
+  if (!removes_vgpus(kubevirts->front())) return std::move(check).passed("it is switched off");
   return std::move(check).warned(
       "KubeVirt looks after mediated devices; whole GPUs and vGPUs without mdev do not matter to it",
       "set spec.configuration.mediatedDevicesConfiguration.enabled: false in the KubeVirt object, or list "
@@ -348,11 +387,17 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
     out.push_back(agent_runs(node, objects.pods));
     out.push_back(host_side_runs(node, objects.pods));
     out.push_back(one_version(node, objects.pods));
-    out.push_back(node_state(node));
+    out.push_back(node_state(node, objects.pods));
     out.push_back(other_programs(node, objects.pods));
     const bool has_dra = std::ranges::any_of(objects.pods, runs_dra);
     out.push_back(gpus_offered(node, has_dra && slices && one_has(*slices, "devices")));
     out.push_back(kubevirt_permits(node, kubevirts));
+    if (!node.kata_error.empty())
+      out.push_back(
+          Check{"kata-runtimes", node.name, "pods of a Kata class start only where its runtime is ready"}
+              .warned(node.kata_error,
+                      "`kubectl describe node` has the events; `ferry doctor --for kata` on the node "
+                      "judges the runtimes"));
     if (!has_dra) continue;
     out.push_back(slices_have_counters(node, slices));
     out.push_back(resource_names(node, slices, classes));

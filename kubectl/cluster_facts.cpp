@@ -263,6 +263,7 @@ ClusterNode node_of(const json& object) {
   const char* const end = ::strptime(changed.c_str(), "%Y-%m-%dT%H:%M:%S", &time);
   if (end != nullptr && *end == 'Z') node.last_changed = ::timegm(&time);
   node.last_error = text_field(annotations, api::kErrorAnnotation);
+  node.kata_error = text_field(annotations, api::kKataErrorAnnotation);
   if (const std::string drain = text_field(annotations, api::kDrainAnnotation); !drain.empty()) {
     const auto mark = agent::read_drain_mark(drain);
     node.drain = !mark         ? "by an annotation that is not the agent's"
@@ -420,7 +421,8 @@ json counted_node(const json& node) {
   const json& metadata = json_at(node, "metadata");
   json identity = only_keys(metadata, {"name"});
   identity["annotations"] =
-      only_keys(json_at(metadata, "annotations"), {api::kErrorAnnotation, api::kDrainAnnotation});
+      only_keys(json_at(metadata, "annotations"),
+                {api::kErrorAnnotation, api::kKataErrorAnnotation, api::kDrainAnnotation});
   for (const auto& [name, value] : texts_field(metadata, "labels"))
     if (speaks_of_gpus(name)) identity["labels"][name] = value;
   if (const json& manager = state_manager(node); !manager.is_null()) {

@@ -102,6 +102,7 @@ struct ClusterNode {
   std::optional<std::int64_t> last_changed;
   std::string asked_for;                   ///< desired state of its labels, "policy mixed"; empty: none
   std::string last_error;                  ///< gpu-ferry.io/last-error
+  std::string kata_error = {};             ///< gpu-ferry.io/kata-error; empty: none
   std::string vgpu_state;                  ///< nvidia.com/vgpu.config.state
   std::string drain;                       ///< gpu-ferry.io/drain, for people; empty: no pods are evicted
   std::vector<std::string> kata_handlers;  ///< ready runtime handlers

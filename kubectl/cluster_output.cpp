@@ -188,6 +188,8 @@ std::string list_text(const ClusterGpus& cluster, Columns columns, Now now) {
   for (const ClusterNode& node : cluster.nodes) {
     if (!node.last_error.empty())
       out += cli::wrapped_lines(fmt::format("{}: {}", node.name, node.last_error), columns);
+    if (!node.kata_error.empty())
+      out += cli::wrapped_lines(fmt::format("{}: Kata: {}", node.name, node.kata_error), columns);
     if (!node.drain.empty())
       out += cli::wrapped_lines(fmt::format("{}: drain: {}", node.name, node.drain), columns);
   }
@@ -208,6 +210,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
   say("last error", node.last_error);
   say("vGPU configuration", node.vgpu_state);
   say("drain", node.drain);
+  say("Kata error", node.kata_error);
   say("Kata handlers", fmt::format("{}", fmt::join(node.kata_handlers, ", ")));
   if (node.resources.empty()) {
     out += "it advertises no GPUs\n";

@@ -52,6 +52,22 @@ std::optional<std::map<std::string, bool>> permitted_by(const json& kubevirt) {
   return out;
 }
 
+bool removes_vgpus(const json& kubevirt) {
+  const json& enabled =
+      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
+  return enabled.is_boolean() ? enabled.get<bool>()
+                              : !has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration");
+}
+
+std::string unlisted_vgpus(const json& kubevirt, std::string_view resource) {
+  if (permitted_by(kubevirt) || !removes_vgpus(kubevirt) || mode_by_name(resource) != policy::Mode::vgpu)
+    return {};
+  return fmt::format(
+      "it permits everything, but removes {} where these vGPUs are mediated devices, since nothing lists "
+      "them",
+      resource);
+}
+
 bool has_gate(const json& kubevirt, std::string_view list, std::string_view gate) {
   const auto& gates =
       items_field(field_at(kubevirt, {"spec", "configuration", "developerConfiguration"}), list);
@@ -117,6 +133,11 @@ std::string permitted_text(const std::vector<PermittedResource>& resources, cons
                                : "not listed",
                fmt::format("{}", fmt::join(one.nodes, ", "))});
   std::string out = table.text(columns);
+  const auto unlisted = std::ranges::find_if(
+      resources, [&](const auto& one) { return !unlisted_vgpus(kubevirt, one.name).empty(); });
+  if (unlisted != resources.end())
+    out += cli::wrapped_lines("note: KubeVirt: " + unlisted_vgpus(kubevirt, unlisted->name), columns) +
+           cli::wrapped_lines(fmt::format("hint: {}", kUnlistedVgpusCure), columns);
   const auto missing = std::ranges::find_if_not(resources, &PermittedResource::permitted);
   if (missing == resources.end()) return out;
   out += cli::wrapped_lines(
@@ -274,15 +295,6 @@ Result<std::vector<Entry>> entries(const json& kubevirt, const ListKind& kind) {
   return out;
 }
 
-/// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
-/// if `enabled` is not set.
-bool removes_vgpus(const json& kubevirt) {
-  const json& enabled =
-      field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration", "enabled"});
-  return enabled.is_boolean() ? enabled.get<bool>()
-                              : !has_gate(kubevirt, "featureGates", "DisableMDEVConfiguration");
-}
-
 /// The field manager that applies the list from a file, and so undoes changes of it: by server-side apply, or
 /// by `kubectl apply` on the client's side, which the API server records as an update of that name. Empty:
 /// none.
@@ -434,10 +446,8 @@ Result<PermitChange> permit_change(const json& kubevirt, const json& ours) {
   if (permitted_devices(kubevirt).is_null()) {
     change.notes.emplace_back("without permittedHostDevices every resource is permitted");
     if (has_vgpus && removes_vgpus(kubevirt)) {
-      change.by_hand.emplace_back(
-          "KubeVirt removes this node's mediated vGPUs, since nothing lists them: set "
-          "mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources "
-          "that the cluster's VMs use (what is not in it is then forbidden)");
+      change.by_hand.push_back(fmt::format(
+          "KubeVirt removes this node's mediated vGPUs, since nothing lists them: {}", kUnlistedVgpusCure));
     }
   }
   const json& desired = field_at(kubevirt, {"spec", "configuration", "mediatedDevicesConfiguration"});

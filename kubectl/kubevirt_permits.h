@@ -25,6 +25,16 @@ const nlohmann::json& permitted_devices(const nlohmann::json& kubevirt);
 /// everything is permitted.
 std::optional<std::map<std::string, bool>> permitted_by(const nlohmann::json& kubevirt);
 
+/// True if KubeVirt removes mediated devices that it does not know. The gate DisableMDEVConfiguration counts
+/// if `enabled` is not set.
+bool removes_vgpus(const nlohmann::json& kubevirt);
+/// Says that KubeVirt permits everything, and yet removes this resource's vGPUs if they are mediated devices.
+/// Empty: it does not.
+std::string unlisted_vgpus(const nlohmann::json& kubevirt, std::string_view resource);
+inline constexpr const char* kUnlistedVgpusCure =
+    "set mediatedDevicesConfiguration.enabled: false, or begin permittedHostDevices with all resources that "
+    "the cluster's VMs use (what is not in it is then forbidden)";
+
 /// `list`: featureGates or disabledFeatureGates of a KubeVirt object.
 bool has_gate(const nlohmann::json& kubevirt, std::string_view list, std::string_view gate);
 /// True: KubeVirt 1.9 or newer, by the object's own word. Absent: it does not say.

@@ -94,6 +94,8 @@ Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, c
   if (!kubevirts) return std::move(check).unknown("the KubeVirt object cannot be read");
   if (kubevirts->empty()) return std::move(check).unknown("the cluster has no KubeVirt object");
   const auto permitted = permitted_by(kubevirts->front());
+  if (const auto why = unlisted_vgpus(kubevirts->front(), resource); !why.empty())
+    return std::move(check).warned(why, kUnlistedVgpusCure);
   if (!permitted) return std::move(check).passed("it permits everything");
   const auto entry = permitted->find(resource);
   if (entry == permitted->end()) return std::move(check).failed(resource + " is not listed", kCure);

@@ -338,6 +338,14 @@ Check advertised_check(const ResourceSet& scan) {
   for (const auto& resource : scan.resources)
     names.push_back(fmt::format("{} ({})", resource.name.text(), count_of(scan, resource)));
   if (!names.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(names, ", ")));
+  if (const auto withheld = std::ranges::count(scan.not_advertised, false, &NotAdvertised::by_kind);
+      withheld > 0)
+    return std::move(check).failed(fmt::format("nothing: {} for VMs cannot be given",
+                                               counted(static_cast<std::size_t>(withheld), "device")),
+                                   "see the check can-be-given");
+  if (scan.unsettled)
+    return std::move(check).unknown("nothing: a GPU cannot be read now, or is being written to",
+                                    "look again in a minute");
   return std::move(check).failed(
       "no GPU is on a vfio driver, and there is no vGPU",
       "`ferry vfio bind` or `ferry vgpu apply`; `ferry doctor` says what is in the way");
@@ -383,32 +391,25 @@ Check iommufd_check(const HostFs& host) {
       "spec.configuration.developerConfiguration.featureGates");
 }
 
-Check device_check(const NotAdvertised& device, std::string fix) {
-  return Check{.id = "can-be-given", .subject = device.id, .why = "KubeVirt itself looks at nothing of this"}
-      .failed(device.reason, std::move(fix));
-}
-
 /// The devices that are left out, and the listed ones that are not allocatable, by a scan. For devices that
 /// the scan finds fit, the running plugin's file adds its reasons, since it knows more than one scan.
 std::vector<Check> device_checks(const ResourceSet& scan, std::span<const NotAdvertised> by_the_plugin) {
   std::vector<Check> checks;
-  for (const auto& device : scan.not_advertised) {
-    if (!device.by_kind)
-      checks.push_back(device_check(
-          device, "`ferry vfio bind` binds whole groups; `ferry doctor` says what is in the way"));
-  }
+  const auto add = [&](const std::string& id, const std::string& reason) {
+    const auto advice = scan.advice.find(id);
+    checks.push_back(
+        Check{.id = "can-be-given", .subject = id, .why = "KubeVirt itself looks at nothing of this"}.failed(
+            reason, advice == scan.advice.end() ? "`ferry explain` describes it in full" : advice->second));
+  };
+  for (const auto& device : scan.not_advertised)
+    if (!device.by_kind) add(device.id, device.reason);
   for (const auto& resource : scan.resources) {
     for (const auto& device : resource.devices) {
       const auto reported = std::ranges::find(by_the_plugin, device.id, &NotAdvertised::id);
-      const bool fit = device.problem.empty();
-      if (fit && reported == by_the_plugin.end()) continue;
-      const bool whole = device.kind == DeviceKind::pci_function || device.kind == DeviceKind::kata_function;
-      checks.push_back(device_check(
-          {.id = device.id, .reason = fit ? reported->reason : device.problem},
-          fmt::format(
-              "`ferry explain` describes it in full; after fatal PCIe errors it is advertised again {}",
-              whole ? "once it is bound anew (`ferry vfio unbind`, then `bind`)"
-                    : "once the host's driver of its GPU is loaded anew, or the host has booted")));
+      if (!device.problem.empty())
+        add(device.id, device.problem);
+      else if (reported != by_the_plugin.end())
+        add(device.id, reported->reason);
     }
   }
   return checks;

@@ -65,7 +65,10 @@ void add_verdict(std::string& out, const CheckReport& report, const TextOutput& 
   const auto warnings = report.count_of(Verdict::warn);
   std::string word = "ready";
   Tint tint = Tint::good;
-  if (!report.ready()) {
+  if (!report.not_applicable.empty()) {
+    word = "not applicable: " + report.not_applicable;
+    tint = Tint::attention;
+  } else if (!report.ready()) {
     word = "not ready";
     tint = Tint::bad;
   } else if (failed > 0) {
@@ -122,7 +125,7 @@ std::size_t CheckReport::gpus_ready() const {
 }
 
 bool CheckReport::ready() const {
-  return count_of(Verdict::fail) == 0 || gpus_ready() > 0;
+  return not_applicable.empty() && (count_of(Verdict::fail) == 0 || gpus_ready() > 0);
 }
 
 json to_json(const Check& check) {
@@ -132,7 +135,7 @@ json to_json(const Check& check) {
 
 json verdict_json(const CheckReport& report) {
   json out = {{"for", report.what}, {"ready", report.ready()}, {"gpus", nullptr}, {"gpus_ready", nullptr}};
-  if (report.gpus.empty()) return out;
+  if (report.gpus.empty() && report.not_applicable.empty()) return out;
   out["gpus"] = report.gpus.size();
   out["gpus_ready"] = report.gpus_ready();
   return out;

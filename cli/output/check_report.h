@@ -18,11 +18,13 @@ struct CheckReport {
   std::string what;                    ///< "passthrough", "node gpu-1"
   std::vector<Check> checks = {};      ///< in their order, those of a subject together
   std::vector<std::string> gpus = {};  ///< addresses of the GPUs that may be ready; empty: it is about none
+  /// Why no GPU of this host counts: "there are no GPUs on this host". Empty: one does, or Kata is checked.
+  std::string not_applicable = {};
 
   std::size_t count_of(Verdict verdict) const;
   /// The GPUs without a failed check of their own; 0 if a check of the host failed.
   std::size_t gpus_ready() const;
-  /// True if a GPU is ready, or if no check failed.
+  /// True if a GPU is ready, or if no check failed; false if it is not applicable.
   bool ready() const;
 };
 

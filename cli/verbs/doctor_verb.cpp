@@ -164,20 +164,43 @@ std::vector<Check> as_root_sees_them(std::vector<Check> checks) {
   return checks;
 }
 
-/// The GPUs that checks of a purpose are about: no switches. The checks for kubevirt name only GPUs that
-/// cannot be advertised.
+/// The GPUs that checks of a purpose are about, with the virtual functions that VMs get whole: no switches.
+/// The checks for kubevirt name only GPUs that cannot be advertised.
 std::vector<std::string> gpus_of(const std::string& purpose, const std::vector<Check>& checks,
                                  const vfio::Inventory& inventory, const plugin::ResourceRules& rules) {
   std::vector<std::string> out;
   for (const auto& [address, function] : inventory.functions) {
     const bool checked = std::ranges::find(checks, address.text(), &Check::subject) != checks.end();
-    const bool on_vfio =
-        purpose == "kubevirt" && rules.accelerators.match(function) && vfio::on_vfio_driver(function);
-    const bool is_gpu = rules.accelerators.match_by_name(function) &&
-                        !rules.accelerators.on_request.contains(function.pci_class());
-    if (on_vfio || (checked && is_gpu)) out.push_back(address.text());
+    const bool on_vfio = purpose == "kubevirt" && vfio::on_vfio_driver(function);
+    const bool is_gpu = (rules.accelerators.match_by_name(function) &&
+                         !rules.accelerators.on_request.contains(function.pci_class())) ||
+                        (!rules.accelerators.vendors.contains(function.vendor) &&
+                         vfio::is_accelerators_vf(inventory, rules.accelerators, function));
+    if (is_gpu && (checked || on_vfio)) out.push_back(address.text());
   }
   return out;
+}
+
+/// True if the checks are about no device, and no vGPU of a GPU that counts only by name is advertised.
+bool is_about_no_device(const std::vector<Check>& checks) {
+  return std::ranges::all_of(checks, [](const Check& one) {
+    return one.subject == kHostSubject && (one.id != "resources-advertised" || one.verdict != Verdict::pass);
+  });
+}
+
+/// The answer on a host without any GPU: no check is made.
+ExitStatus print_not_applicable(const Session& session, const std::set<std::string>& purposes,
+                                const std::string& why) {
+  json verdicts = json::array();
+  for (const std::string& purpose : purposes)
+    verdicts.push_back(verdict_json({.what = purpose, .not_applicable = why}));
+  return print(
+      session,
+      {.document = {{"for", purposes},
+                    {"checks", json::array()},
+                    {"verdicts", verdicts},
+                    {"summary", {{"passed", 0}, {"warnings", 0}, {"failed", 0}, {"unknown", 0}}}},
+       .text = fmt::format("{}: not applicable: {}\n", join({purposes.begin(), purposes.end()}, ", "), why)});
 }
 
 }  // namespace
@@ -197,16 +220,11 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
   const auto is_gpu = [&](const auto& entry) { return session.rules.match(entry.second); };
-  if (!purposes->contains(kKata) && std::ranges::none_of(inventory->functions, is_gpu) &&
+  const bool any_counts = std::ranges::any_of(inventory->functions, is_gpu);
+  if (!purposes->contains(kKata) && !any_counts &&
       gpu_of_another_vendor(*inventory, session.rules) == nullptr) {
     waits.reset();
-    return print(
-        session,
-        {.document = {{"for", *purposes},
-                      {"checks", json::array()},
-                      {"summary", {{"passed", 0}, {"warnings", 0}, {"failed", 0}, {"unknown", 0}}}},
-         .text = fmt::format("{}: not applicable: {}\n", join({purposes->begin(), purposes->end()}, ", "),
-                             no_gpus(*inventory, session.rules))});
+    return print_not_applicable(session, *purposes, no_gpus(*inventory, session.rules));
   }
   const auto members = host::asked_of(*inventory, session.rules);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
@@ -223,6 +241,8 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     report.what = purpose;
     report.gpus = gpus_of(purpose, *checks, *inventory, *rules);
     report.checks = as_root_sees_them(std::move(*checks));
+    if (purpose != kKata && !any_counts && report.gpus.empty() && is_about_no_device(report.checks))
+      report.not_applicable = no_gpus(*inventory, session.rules);
     verdicts.push_back(verdict_json(report));
     for (const Check& check : report.checks) {
       list.push_back(to_json(check));
@@ -230,20 +250,21 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     }
   }
   waits.reset();
-  return print(session, {.document = {{"for", *purposes},
-                                      {"checks", list},
-                                      {"verdicts", verdicts},
-                                      {"summary",
-                                       {{"passed", counts["pass"]},
-                                        {"warnings", counts["warn"]},
-                                        {"failed", counts["fail"]},
-                                        {"unknown", counts["unknown"]}}}},
-                         .text = checks_text(
-                             reports, [&](const Check& check) { return heading(check, *inventory, names); },
-                             options.verbose, text_output(session)),
-                         .status = std::ranges::all_of(reports, &CheckReport::ready) ? ExitStatus::done
-                                                                                     : ExitStatus::failed,
-                         .tinted = true});
+  const auto passes = [](const CheckReport& one) { return one.ready() || !one.not_applicable.empty(); };
+  return print(session,
+               {.document = {{"for", *purposes},
+                             {"checks", list},
+                             {"verdicts", verdicts},
+                             {"summary",
+                              {{"passed", counts["pass"]},
+                               {"warnings", counts["warn"]},
+                               {"failed", counts["fail"]},
+                               {"unknown", counts["unknown"]}}}},
+                .text = checks_text(
+                    reports, [&](const Check& check) { return heading(check, *inventory, names); },
+                    options.verbose, text_output(session)),
+                .status = std::ranges::all_of(reports, passes) ? ExitStatus::done : ExitStatus::failed,
+                .tinted = true});
 }
 
 }  // namespace ferry::cli

@@ -171,6 +171,18 @@ void add(std::vector<plugin::PermittedDevice>& list, const std::vector<plugin::P
   list.erase(repeats.begin(), repeats.end());
 }
 
+Error nothing_to_permit(const plugin::ResourceSet& scan) {
+  if (!std::ranges::all_of(scan.not_advertised, &plugin::NotAdvertised::by_kind))
+    return {.code = make_error_code(Errc::refused),
+            .message = "kubevirt-cr: no device for VMs can be given, so there is nothing to permit",
+            .hint = "`ferry doctor --for kubevirt` says how to help those that are left out"};
+  return {.code = make_error_code(Errc::refused),
+          .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
+          .hint =
+              "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
+              "status` lists the GPUs"};
+}
+
 ExitStatus print_classes(const Session& session, const std::vector<plugin::ResourceClass>& classes) {
   if (classes.empty())
     return complain({.code = make_error_code(Errc::refused),
@@ -220,11 +232,7 @@ ExitStatus kubevirt_cr_verb(const Session& session, const KubevirtCrOptions& opt
   add(devices->mediated, claimable->permitted.mediated);
   if (devices->pci.empty() && devices->mediated.empty()) {
     if (!is_text(session.output)) (void)print_part(session, options.hyperconverged, *devices);
-    return complain(
-        {.code = make_error_code(Errc::refused),
-         .message = "kubevirt-cr: this host has no device for VMs yet, so there is nothing to permit",
-         .hint = "bind a GPU with `ferry vfio bind`, or make vGPUs with `ferry vgpu apply`; `ferry "
-                 "status` lists the GPUs"});
+    return complain(nothing_to_permit(*resources));
   }
   const ExitStatus status = print_part(session, options.hyperconverged, *devices);
   if (status != ExitStatus::done) return status;

@@ -23,6 +23,8 @@ std::string fill_template(std::string text, const std::map<std::string, std::str
 
 namespace {
 
+constexpr const char* kOtherName = "`ferry plugin --alias MODEL=NAME` gives its model another name";
+
 std::string alias_or(const NameRules& rules, const std::string& model, std::string part) {
   const auto alias = rules.aliases.find(model);
   return alias == rules.aliases.end() ? std::move(part) : alias->second;
@@ -78,7 +80,12 @@ Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
   return std::pair(std::string(text.substr(0, sign)), std::string(text.substr(sign + 1)));
 }
 
-void ResourceAssembly::add_unusable(std::string id, std::string reason) {
+void ResourceAssembly::advise(const std::string& id, std::string advice) {
+  if (!advice.empty()) found_.advice.insert_or_assign(id, std::move(advice));
+}
+
+void ResourceAssembly::add_unusable(std::string id, std::string reason, std::string advice) {
+  advise(id, std::move(advice));
   found_.not_advertised.push_back({.id = std::move(id), .reason = std::move(reason)});
 }
 
@@ -123,13 +130,14 @@ Result<ResourceName> ResourceAssembly::name_of(const std::string& domain, const 
 void ResourceAssembly::add(ScannedDevice device, const std::string& part, const std::string& fallback,
                            EnvPrefix prefix, const std::string& domain) {
   const auto name = name_of(domain.empty() ? domain_ : domain, device.model, part, fallback, prefix);
-  if (!name) return add_unusable(device.id, name.error().message);
+  if (!name) return add_unusable(device.id, name.error().message, kOtherName);
   auto& resource = resources_.try_emplace(*name, Resource{.name = *name, .env_prefix = prefix, .devices = {}})
                        .first->second;
   // virt-launcher takes one address per entry from variables of either kind, and Kata a CDI name per ID. A
   // resource therefore has one kind of device.
   if (resource.env_prefix != prefix)
-    return add_unusable(device.id, fmt::format("{} is the name of devices of another kind", name->text()));
+    return add_unusable(device.id, fmt::format("{} is the name of devices of another kind", name->text()),
+                        kOtherName);
   resource.devices.push_back(std::move(device));
 }
 
@@ -154,16 +162,18 @@ void ResourceAssembly::add_place(Waiting waiting) {
   auto& companion = waiting.companion;
   const auto name =
       name_of(domain_, companion.model, waiting.part, waiting.fallback, EnvPrefix::pci_resource);
-  if (!name) return add_unusable(companion.address, name.error().message);
+  if (!name) return add_unusable(companion.address, name.error().message, kOtherName);
   const auto known = resources_.find(*name);
   if (known != resources_.end() && !known->second.places)
-    return add_unusable(companion.address, fmt::format("{} is the name of devices", name->text()));
+    return add_unusable(companion.address, fmt::format("{} is the name of devices", name->text()),
+                        kOtherName);
   companion.resource = name->text();
   companion.env_name = env_name(EnvPrefix::pci_resource, *name);
   for (const auto& [other, resource] : resources_) {
     if (other == *name || env_name(resource.env_prefix, other) != companion.env_name) continue;
     return add_unusable(companion.address,
-                        fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()));
+                        fmt::format("KubeVirt cannot tell {} from {}", name->text(), other.text()),
+                        kOtherName);
   }
   resources_.try_emplace(
       *name, Resource{.name = *name, .env_prefix = EnvPrefix::pci_resource, .devices = {}, .places = true});
@@ -179,7 +189,8 @@ ResourceSet ResourceAssembly::finish() && {
     if (!is_new && !env.empty()) {
       warn(fmt::format("{} is not advertised: KubeVirt cannot tell it from {}", name.text(), entry->second));
       for (const auto& device : resource.devices)
-        add_unusable(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second));
+        add_unusable(device.id, fmt::format("KubeVirt cannot tell {} from {}", name.text(), entry->second),
+                     kOtherName);
       continue;
     }
     std::ranges::sort(resource.devices, {}, &ScannedDevice::id);

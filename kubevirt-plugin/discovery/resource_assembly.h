@@ -65,6 +65,8 @@ struct ResourceSet {
   std::vector<vfio::FatalErrorsOf> fatal_errors;
   /// Names that could not be used unchanged, once each, for the log.
   std::vector<std::string> warnings;
+  /// How to help the devices that are not advertised or have a problem, by ID. Absent: no way is known.
+  std::map<std::string, std::string> advice;
 };
 
 /// Collects devices by resource name, and the remarks about them.
@@ -73,7 +75,9 @@ class ResourceAssembly {
   explicit ResourceAssembly(std::string domain) : domain_(std::move(domain)) {}
 
   /// A device that is set up for VMs and cannot be advertised.
-  void add_unusable(std::string id, std::string reason);
+  void add_unusable(std::string id, std::string reason, std::string advice = {});
+  /// See ResourceSet::advice; empty: none.
+  void advise(const std::string& id, std::string advice);
   /// A device that is fit for use, and of a kind that is not advertised.
   void add_of_other_kind(std::string id, std::string reason);
   /// A function that is not on a vfio driver. `driver`: its driver; absent: none.

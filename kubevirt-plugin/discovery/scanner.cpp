@@ -24,6 +24,10 @@ namespace {
 // KubeVirt reads PCI addresses with exactly four domain digits; VMD and Hyper-V have more.
 constexpr std::uint32_t kLastDomain = 0xffff;
 
+constexpr const char* kLoadAnew =
+    "it is advertised again once the host's driver of its GPU is loaded anew, or the host has booted";
+constexpr const char* kMakeAnew = "removed and made again, it may get one: `ferry vgpu delete`, then `apply`";
+
 /// The members of the function's group.
 std::vector<GroupMember> members_of(const vfio::Inventory& inventory, const vfio::PciFunction& function,
                                     const ResourceRules& rules) {
@@ -70,9 +74,11 @@ bool is_for_kubevirt(const vfio::Inventory& inventory, const vfio::PciFunction& 
 /// address.
 Result<std::uint32_t> group_for_kubevirt(const vfio::PciFunction& function) {
   if (function.problem) return fail(Error(*function.problem));
-  if (!function.iommu_group) return fail(Errc::unsupported, "it has no IOMMU group");
+  if (!function.iommu_group)
+    return fail(Errc::unsupported, "it has no IOMMU group", "`ferry doctor` says how to switch the IOMMU on");
   if (function.address.domain > kLastDomain)
-    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only");
+    return fail(Errc::unsupported, "KubeVirt reads addresses of four domain digits only",
+                "switch Intel's VMD off in the firmware");
   return *function.iommu_group;
 }
 
@@ -111,7 +117,8 @@ Result<std::string> resource_domain(const ResourceRules& rules, std::uint16_t ve
   return fail(
       Errc::unsupported,
       fmt::format("the host has no pci.ids with a name for vendor {:04x}, by which its resource is called",
-                  vendor));
+                  vendor),
+      "install the package of the host that has pci.ids, in a version that knows the vendor");
 }
 
 /// The work of one scan.
@@ -164,7 +171,7 @@ class Scanner::Round {
       gpu_problem_ = problem_of(gpu);
       for (const auto& vgpu : gpu.devices) {
         if (const Error* why = unread(gpu, vgpu); why != nullptr && !is_name(vgpu.type_name, vgpu.type_id)) {
-          assembly_.add_unusable(vgpu.id.text, why->message);
+          assembly_.add_unusable(vgpu.id.text, why->message, why->hint);
         } else if (vgpu.is_mediated()) {
           add_mediated_device(gpu, vgpu);
         } else {
@@ -260,10 +267,13 @@ class Scanner::Round {
     const auto findings = judge(function);
     if (!findings) return assembly_.add_unreadable(id, findings.error().message);
     std::string problem;
+    std::string advice;
     for (const vfio::Finding* obstacle : vfio::obstacles_to(*findings, vfio::Blocks::advertise)) {
-      if (is_unlisted(obstacle->rule)) return assembly_.add_unusable(id, obstacle->text);
+      if (is_unlisted(obstacle->rule)) return assembly_.add_unusable(id, obstacle->text, obstacle->advice);
+      if (!problem.empty()) continue;
+      advice = obstacle->advice;
       // The nodes that a pod gets are looked up below, and Kata's are others.
-      if (problem.empty() && obstacle->rule != vfio::RuleId::nodes_missing) problem = obstacle->text;
+      if (obstacle->rule != vfio::RuleId::nodes_missing) problem = obstacle->text;
     }
     const std::uint32_t group = function.iommu_group.value_or(0);
     const auto members = members_of(inventory_, function, rules_);
@@ -281,7 +291,7 @@ class Scanner::Round {
     if (kata) add_for_kata(function, human, device);
     if (!kubevirt) return;
     if (const auto for_it = group_for_kubevirt(function); !for_it)
-      return assembly_.add_unusable(id, for_it.error().message);
+      return assembly_.add_unusable(id, for_it.error().message, for_it.error().hint);
     // ABI: drivers/vfio/pci/vfio_pci_core.c, vfio_pci_validate_vf_token(). KubeVirt gives QEMU no token.
     if (const auto* const physical = physical_of(function);
         physical != nullptr && physical->driver == "vfio-pci") {
@@ -291,8 +301,9 @@ class Scanner::Round {
                           physical->address.text(), physical->address.text()));
     }
     const auto domain = resource_domain(rules_, function.vendor, scanner_.names_);
-    if (!domain) return assembly_.add_unusable(id, domain.error().message);
+    if (!domain) return assembly_.add_unusable(id, domain.error().message, domain.error().hint);
     if (device.nodes.empty() && device.problem.empty()) device.problem = missing_nodes(device.iommu_group);
+    if (!device.problem.empty()) assembly_.advise(id, std::move(advice));
     assembly_.add(std::move(device), function_part(function, human), hex_of(function) + vf_suffix(function),
                   EnvPrefix::pci_resource, *domain);
   }
@@ -305,9 +316,11 @@ class Scanner::Round {
       if (gpu == nullptr || !rules_.accelerators.match(*gpu) || !vfio::is_companion(*gpu, function)) continue;
       const std::string id = function.address.text();
       if (const auto group = group_for_kubevirt(function); !group)
-        return assembly_.add_unusable(id, group.error().message);
+        return assembly_.add_unusable(id, group.error().message, group.error().hint);
       if (auto problem = scanner_.fatal_errors_.problem(host_, function.address); !problem.empty())
-        return assembly_.add_unusable(id, std::move(problem));
+        return assembly_.add_unusable(
+            id, std::move(problem),
+            fmt::format("`ferry vfio unbind --device {0}`, then `bind --device {0}`", gpu->address.text()));
       return assembly_.add_companion(
           gpu->address.text(),
           {.address = id, .model = function.ids(), .driver = function.driver.value_or("")},
@@ -363,8 +376,11 @@ class Scanner::Round {
                          .fallback = fmt::format("device_{:04x}", function.device)});
   }
 
-  void add_vgpu(ScannedDevice device, EnvPrefix prefix) {
-    if (device.nodes.empty()) device.problem = missing_nodes(device.iommu_group);
+  void add_vgpu(const mdev::VgpuGpu& gpu, ScannedDevice device, EnvPrefix prefix) {
+    if (device.nodes.empty())
+      device.problem = missing_nodes(device.iommu_group);
+    else if (!gpu_problem_.empty())
+      assembly_.advise(device.id, gpu.function.problem ? gpu.function.problem->hint : kLoadAnew);
     const std::string usual = mdev_resource_part(device.model);
     const std::string part = rules_.names.vgpu_part(device.model);
     assembly_.add(std::move(device), part, part == usual ? std::string() : usual, prefix);
@@ -372,7 +388,8 @@ class Scanner::Round {
 
   void add_mediated_device(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
     if (!vgpu.iommu_group)
-      return assembly_.add_unusable(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group");
+      return assembly_.add_unusable(vgpu.id.text, "no VFIO driver has taken it: no IOMMU group",
+                                    gpu.problem() == nullptr ? kMakeAnew : "");
     const auto* const parent = inventory_.find(vgpu.parent);
     ScannedDevice device{.id = vgpu.id.text,
                          .kind = DeviceKind::mediated_device,
@@ -385,7 +402,7 @@ class Scanner::Round {
                          .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
                          .bus_path = bus_path(gpu.address())};
-    add_vgpu(std::move(device), EnvPrefix::mdev_pci_resource);
+    add_vgpu(gpu, std::move(device), EnvPrefix::mdev_pci_resource);
   }
 
   void add_vendor_vgpu(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& vgpu) {
@@ -393,7 +410,7 @@ class Scanner::Round {
     const auto* const function = inventory_.find(vgpu.parent);
     if (function == nullptr) return;  // gone meanwhile
     const auto group = group_for_kubevirt(*function);
-    if (!group) return assembly_.add_unusable(id, group.error().message);
+    if (!group) return assembly_.add_unusable(id, group.error().message, group.error().hint);
     if (!is_name(vgpu.type_name, vgpu.type_id)) {
       return assembly_.add_unusable(
           id, fmt::format("nothing on this host names its vGPU type {}, and a resource is named by the type",
@@ -403,7 +420,9 @@ class Scanner::Round {
     // The vendor's driver gives it to VMs, which kernels before 6.1 do not show.
     for (auto& member : members) member.usable = member.usable || member.address == function->address;
     if (auto problem = group_problem(*group, members); !problem.empty())
-      return assembly_.add_unusable(id, std::move(problem));
+      return assembly_.add_unusable(
+          id, std::move(problem),
+          "ACS in the firmware, or another slot, may give each virtual function a group of its own");
     ScannedDevice device{.id = id,
                          .kind = DeviceKind::vendor_vgpu,
                          .model = vgpu.type_name,
@@ -415,7 +434,7 @@ class Scanner::Round {
                          .vgpu_type = vgpu.type_id,
                          .gpu = gpu.address().text(),
                          .bus_path = bus_path(gpu.address())};
-    add_vgpu(std::move(device), EnvPrefix::pci_resource);
+    add_vgpu(gpu, std::move(device), EnvPrefix::pci_resource);
   }
 
   const HostFs& host_;

@@ -15,6 +15,7 @@ using test::answer;
 using test::gpu;
 using test::node_with;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Pair;
 using testing::SizeIs;
@@ -233,6 +234,23 @@ TEST(NodeReport, OfWhatHostdHasNoPartInStandsWithoutIt) {
       << "it has not taken that up";
   host.unwritable = "no space";
   EXPECT_EQ(node_report(passthrough_desired(), host).condition, NodeCondition::failed);
+}
+
+TEST(NodeReport, OfMissingGpusNamesNvidiaOnlyIfThePolicyNamesNoOther) {
+  DesiredState desired_state = passthrough_desired();
+  const auto trouble = [&desired_state] {
+    return node_report(desired_state, answer(desired_state, api::NodePhase::ready)).trouble;
+  };
+  EXPECT_THAT(trouble(), HasSubstr("this node has no GPU of NVIDIA; see whether `lspci`"));
+  policy::PolicyItem& item = desired_state.desired_policy.policy.items.at(0);
+  item.selection.vendors = {0x1002};
+  EXPECT_THAT(trouble(), HasSubstr("this node has none of the GPUs that it names; see whether `lspci`"));
+  item.selection = {};
+  item.selection.addresses.emplace_back();
+  EXPECT_THAT(trouble(), HasSubstr("none of the GPUs that it names"));
+  item.selection = {};
+  item.gpus.filters.emplace_back().vendor = 0x8086;
+  EXPECT_THAT(trouble(), HasSubstr("none of the GPUs that it names"));
 }
 
 TEST(NodeReport, WaitsForNobodyWhoHasNotBeenAsked) {

@@ -260,6 +260,12 @@ TEST(ClusterFacts, LooksAtKubevirtsSettingsForClaims) {
   kubevirt["spec"]["configuration"]["developerConfiguration"]["disabledFeatureGates"] =
       json::array({"GPUsWithDRA"});
   EXPECT_EQ(verdict("kubevirt-claims", kubevirt), "warn");
+  json& configuration = kubevirt["spec"]["configuration"];
+  configuration["developerConfiguration"]["featureGates"] = json::array({"DisableMDEVConfiguration"});
+  configuration["mediatedDevicesConfiguration"]["enabled"] = true;
+  EXPECT_EQ(verdict("kubevirt-keeps-mediated", kubevirt), "warn") << "`enabled` wins over the gate";
+  configuration.erase("mediatedDevicesConfiguration");
+  EXPECT_EQ(verdict("kubevirt-keeps-mediated", kubevirt), "pass");
 }
 
 TEST(ClusterFacts, LooksForCountersInTheSlicesOfTheNode) {

@@ -328,8 +328,6 @@ TEST(ClusterChecks, FindWhatIsNot) {
   EXPECT_THAT(verdicts(objects), Contains("node-state: fail"));
   objects.nodes[0]["metadata"]["labels"]["gpu-ferry.io/state"] = "blocked";
   EXPECT_THAT(verdicts(objects), Contains("node-state: fail")) << "a script takes 0 for ready";
-  objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.vfio-manager"] = "true";
-  EXPECT_THAT(verdicts(objects), Contains("one-owner: warn"));
   objects = healthy();
   objects.nodes[0]["metadata"]["labels"]["nvidia.com/gpu.deploy.dra-driver"] = "false";
   EXPECT_THAT(verdicts(objects), Contains("one-owner: pass"));
@@ -440,6 +438,54 @@ TEST(ClusterChecks, FindThePodOfHostdOrThePluginThatDoesNotRun) {
   EXPECT_THAT(verdicts(objects), Contains("ferry-hostd: pass"));
 }
 
+TEST(ClusterChecks, NameTheLabelThatKeepsFerryOff) {
+  auto objects = healthy();
+  json& labels = objects.nodes[0]["metadata"]["labels"];
+  labels["gpu-ferry.io/deploy"] = "false";
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: pass"), Contains("node-state: pass")))
+      << "its pods have not left yet";
+  objects.pods.clear();
+  for (const char* const state : {"ready", "idle"}) {
+    labels["gpu-ferry.io/state"] = state;
+    EXPECT_EQ(found_by(objects, "ferry-agent"),
+              "fail: the node's label gpu-ferry.io/deploy=false keeps Ferry off");
+    EXPECT_THAT(found_by(objects, "node-state"),
+                HasSubstr("unknown: " + std::string(state) + ", by a label"));
+  }
+  labels["gpu-ferry.io/deploy"] = "true";
+  EXPECT_THAT(verdicts(objects), AllOf(Contains("ferry-agent: unknown"), Contains("node-state: unknown")))
+      << "the agent may be a service of the host";
+  labels = {{"gpu-ferry.io/deploy", "false"}};
+  EXPECT_THAT(found_by(objects, "ferry-agent"), HasSubstr("keeps Ferry off"));
+}
+
+// The operator sets its labels also for programs that are switched off.
+TEST(ClusterChecks, CountTheOperatorsLabelsOnlyWhereTheAgentDoes) {
+  auto objects = healthy();
+  json& labels = objects.nodes[0]["metadata"]["labels"];
+  labels["nvidia.com/gpu.deploy.vfio-manager"] = "true";
+  const auto by_label = HasSubstr("warn: vfio-manager: label");
+  EXPECT_THAT(found_by(objects, "one-owner"), HasSubstr("pass: the operator's labels name some of them"));
+  labels["gpu-ferry.io/state"] = "standby";
+  EXPECT_THAT(found_by(objects, "one-owner"), by_label);
+  labels["nvidia.com/gpu.deploy.dra-driver"] = "true";
+  EXPECT_THAT(found_by(objects, "one-owner"), AllOf(by_label, HasSubstr("DRA driver takes")));
+  labels["gpu-ferry.io/state"] = "ready";
+  EXPECT_THAT(found_by(objects, "one-owner"), AllOf(Not(by_label), HasSubstr("DRA driver takes")));
+  labels["gpu-ferry.io/deploy"] = "false";
+  EXPECT_THAT(found_by(objects, "one-owner"), AllOf(by_label, Not(HasSubstr("DRA driver takes"))))
+      << "the state is of an agent that has left";
+  labels.erase("gpu-ferry.io/state");
+  EXPECT_THAT(found_by(objects, "one-owner"), by_label);
+}
+
+TEST(ClusterChecks, WarnOfAFaultOfKatasRuntimes) {
+  auto objects = healthy();
+  EXPECT_EQ(found_by(objects, "kata-runtimes"), "");
+  objects.nodes[0]["metadata"]["annotations"]["gpu-ferry.io/kata-error"] = "kata-a: blocked: why";
+  EXPECT_EQ(found_by(objects, "kata-runtimes"), "warn: kata-a: blocked: why");
+}
+
 TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
   const auto gpu_free = [](const kubectl::ClusterObjects& objects) -> std::string {
     const json waits = vmi("studio", "render", "", {kWholeL40s}, "Scheduling");
@@ -475,6 +521,34 @@ TEST(KubevirtPermits, NameTheObjectThatLacksAnEntry) {
   EXPECT_THAT(kubectl::permitted_text(resources, kubevirt, {}),
               AllOf(HasSubstr("not listed"), HasSubstr("`kubectl edit kubevirt -n virt main`"),
                     HasSubstr("`kubectl ferry kubevirt-cr --check FILE --patch`")));
+}
+
+TEST(KubevirtPermits, WarnOfMediatedVgpusThatNothingLists) {
+  const auto answer = [](const std::string& resource, const json& configuration) {
+    kubectl::ClusterObjects objects = healthy();
+    objects.nodes = {gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {{resource, 2}})};
+    const json kubevirt = {{"spec", {{"configuration", configuration}}}};
+    std::vector<Check> checks = kubectl::cluster_checks(objects, std::vector<json>{kubevirt});
+    for (Check& check :
+         kubectl::vm_checks(vmi("s", "v", "", {resource}, "Pending"), objects, std::vector<json>{kubevirt}))
+      checks.push_back(std::move(check));
+    std::string out;
+    for (const Check& check : checks)
+      if (check.id == "kubevirt-permits") out += std::string(text(check.verdict)) + " ";
+    const auto resources = kubectl::permitted_resources(kubectl::cluster_gpus(objects), kubevirt);
+    const bool noted = kubectl::permitted_text(resources, kubevirt, {}).find("note: ") != std::string::npos;
+    return out + (noted ? "note" : "");
+  };
+  const json gate = {{"featureGates", json::array({"DisableMDEVConfiguration"})}};
+  const json on = {{"enabled", true}};
+  const json off = {{"enabled", false}};
+  EXPECT_EQ(answer(kEighthA40, json::object()), "warn warn note");
+  EXPECT_EQ(answer(kEighthA40, {{"mediatedDevicesConfiguration", off}}), "pass pass ");
+  EXPECT_EQ(answer(kEighthA40, {{"developerConfiguration", gate}}), "pass pass ");
+  EXPECT_EQ(answer(kEighthA40, {{"developerConfiguration", gate}, {"mediatedDevicesConfiguration", on}}),
+            "warn warn note");
+  EXPECT_EQ(answer(kEighthA40, {{"permittedHostDevices", json::object()}}), "warn fail ");
+  EXPECT_EQ(answer(kWholeL40s, json::object()), "pass pass ");
 }
 
 TEST(ClusterChecks, FindTwoVersionsSideBySide) {

@@ -136,6 +136,35 @@ TEST_F(Doctor, CountsTheGpusThatAreReady) {
   EXPECT_THAT(none.out, StartsWith("passthrough: not ready ("));
 }
 
+TEST_F(Doctor, IsNotApplicableWhereNoGpuCounts) {
+  kernel_.remove_function(test::kGpu);
+  kernel_.add_driver({.name = "amdgpu", .ids = {"1002:1638"}});
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:04:00.0", .ids = "1002:1638", .group = 5, .driver = "amdgpu"});
+  for (const char* const purpose : {"passthrough", "vgpu", "kubevirt", "dra"}) {
+    const auto result = doctor({"--for", purpose});
+    EXPECT_EQ(result.status, 0) << purpose;
+    EXPECT_THAT(result.out, StartsWith(std::string(purpose) +
+                                       ": not applicable: there are no GPUs of NVIDIA on this host; "
+                                       "0000:04:00.0 (GPU, 1002:1638) counts where it is named ("));
+  }
+  const auto verdict = [this] { return nlohmann::json::parse(doctor({"-o", "json"}).out)["verdicts"][0]; };
+  const nlohmann::json none = {{"for", "passthrough"}, {"ready", false}, {"gpus", 0}, {"gpus_ready", 0}};
+  EXPECT_EQ(verdict(), none);
+  kernel_.remove_function("0000:04:00.0");
+  EXPECT_EQ(verdict(), none) << "there is no GPU at all";
+  EXPECT_EQ(doctor().status, 0);
+
+  // On vfio it is for VMs, whoever named it.
+  kernel_.add_function({.address = "0000:04:00.0",
+                        .ids = "1002:1638",
+                        .group = 5,
+                        .driver = "vfio-pci",
+                        .driver_override = "vfio-pci"});
+  EXPECT_EQ(verdict()["gpus"], 1);
+  EXPECT_THAT(doctor({"--for", "kubevirt"}).out, StartsWith("kubevirt: not ready ("));
+}
+
 TEST_F(Doctor, PrintsTheFindingOfSeveralGpusOnce) {
   kernel_.add_driver({.name = "nvidia", .ids = {"10de:1db4"}});
   for (const char* const address : {"0000:66:00.0", "0000:67:00.0"})

@@ -154,9 +154,12 @@ const std::vector<Row>& rows() {
       {"r03",
        "doctor -v",
        0,
-       {"none of NVIDIA in /sys/bus/pci/devices; counted only where they are named: 0000:04:00.0 (GPU, "
+       {"passthrough: not applicable: there are no GPUs of NVIDIA on this host; 0000:04:00.0 (GPU, "
+        "1002:1638) counts where it is named (",
+        "none of NVIDIA in /sys/bus/pci/devices; counted only where they are named: 0000:04:00.0 (GPU, "
         "1002:1638)"},
        {"not found by the firmware"}},
+      {"r03", "doctor --for vgpu,dra", 0, {"vgpu: not applicable: ", "dra: not applicable: "}, {"ready"}},
       {"r03", "vfio plan --all", 0, {"nothing to do"}, {"bind "}},
       {"r03",
        "vfio plan --vendor amd",
@@ -171,6 +174,7 @@ const std::vector<Row>& rows() {
        {"there is no accelerator of NVIDIA on this host", "--device 0000:04:00.0, or --vendor 1002"}},
       {"r03", "explain 0000:04:00.0", 0, {"counted only where it is named"}, {"never changes it"}},
       {"r04", "status", 0, {"0000:c5:00.0  GPU 1002:1900, group 20, driver vfio-pci"}},
+      {"r04", "doctor", 0, {"passthrough: ready"}, {"not applicable"}},
       {"r04",
        "vfio plan --device 0000:c5:00.0",
        0,

@@ -2,6 +2,8 @@
 #include "kubevirt-plugin/kubevirt_resource.h"
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include <gmock/gmock.h>
 
@@ -334,6 +336,31 @@ TEST_F(KubeVirtTest, NamesWhatIsInTheWay) {
   add_gpu("0000:02:00.0", 16);
   kernel.remove("dev/vfio/16");
   EXPECT_THAT(check("can-be-given", "0000:02:00.0").found, HasSubstr("/dev/vfio/16"));
+}
+
+TEST_F(KubeVirtTest, SaysHowToHelpEachDeviceThatCannotBeGiven) {
+  EXPECT_THAT(check("resources-advertised").found, HasSubstr("no GPU is on a vfio driver"));
+  add_gpu("0000:01:00.0", 15);
+  add_gpu("0000:01:00.1", 15, "nouveau");
+  add_gpu("10000:02:00.0", 16);
+  add_gpu("0000:03:00.0", 17);
+  kernel.remove("sys/devices/pci0000:00/0000:03:00.0/iommu_group");
+  add_mdev();
+  kernel.remove(std::string("sys/devices/pci0000:00/0000:81:00.0/") + kUuid + "/iommu_group");
+  const Check advertised = check("resources-advertised");
+  EXPECT_EQ(advertised.verdict, Verdict::fail);
+  EXPECT_EQ(advertised.found, "nothing: 4 devices for VMs cannot be given");
+  EXPECT_THAT(advertised.fix, HasSubstr("can-be-given"));
+  add_gpu("0000:04:00.0", 18);
+  kernel.remove("dev/vfio/18");
+  const std::map<std::string, std::string> fixes = {
+      {"0000:01:00.0", "name all of them: --device 0000:01:00.0 --device 0000:01:00.1"},
+      {"10000:02:00.0", "switch Intel's VMD off"},
+      {"0000:03:00.0", "another slot"},
+      {"0000:04:00.0", "devtmpfs"},
+      {kUuid, "`ferry vgpu delete`, then `apply`"}};
+  for (const auto& [device, fix] : fixes)
+    EXPECT_THAT(check("can-be-given", device).fix, HasSubstr(fix)) << device;
 }
 
 }  // namespace
