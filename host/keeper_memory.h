@@ -11,6 +11,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/host_status.h"
@@ -116,8 +117,11 @@ struct RegisterMemory {
     api::ReportedRegisters registers;
   };
   std::map<vfio::PciAddress, Entry> entries;
-  bool undid_mode_change = false;  ///< undo_mode_change() had the host's lock
-  bool saw_mode_change = false;    ///< a change of modes was recorded at the last look
+  /// Since undo_mode_change() had the host's lock: it tries again then, or once the devices that it has left
+  /// change.
+  std::optional<Moment> undo_again;
+  std::map<vfio::PciAddress, std::pair<std::uint64_t, bool>> not_undone;  ///< binding, is open
+  bool saw_mode_change = false;  ///< a change of modes was recorded at the last look
 };
 
 /// The GPUs that hostd sanitizes. Needed for each status that is published before the look of its round. A

@@ -40,22 +40,6 @@ struct PolicyInput {
   policy::ResolvedPolicy resolved;
 };
 
-// Finds requests that no change can fulfil, before anything is begun.
-Result<> check_possible(const PolicyInput& input) {
-  for (const auto& [gpu, mode] : input.resolved.modes) {
-    if (mode != policy::Mode::passthrough || input.inventory.find(gpu) == nullptr) continue;
-    for (const vfio::PciAddress& other : vfio::concerned(input.inventory, {gpu})) {
-      const auto of_other = input.resolved.modes.find(other);
-      if (of_other == input.resolved.modes.end() || of_other->second == policy::Mode::passthrough) continue;
-      return fail(Errc::refused,
-                  fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
-                              gpu.text(), other.text()),
-                  "give both one mode, or the card another slot");
-    }
-  }
-  return {};
-}
-
 // `scanned` as for preview_policy(), here and below.
 Result<PolicyInput> read_input(const NodeContext& context, const policy::Policy& policy,
                                const vfio::Inventory* scanned = nullptr) {
@@ -231,6 +215,21 @@ vgpu::Profile without_those_still_away(PolicyInput input, const vfio::RebindOutc
 
 }  // namespace
 
+Result<> check_possible(const policy::ResolvedPolicy& resolved, const vfio::Inventory& inventory) {
+  for (const auto& [gpu, mode] : resolved.modes) {
+    if (mode != policy::Mode::passthrough || inventory.find(gpu) == nullptr) continue;
+    for (const vfio::PciAddress& other : vfio::concerned(inventory, {gpu})) {
+      const auto of_other = resolved.modes.find(other);
+      if (of_other == resolved.modes.end() || of_other->second == policy::Mode::passthrough) continue;
+      return fail(Errc::refused,
+                  fmt::format("{} is to be passed through and {} is not, but they share an IOMMU group",
+                              gpu.text(), other.text()),
+                  "give both one mode, or the card another slot");
+    }
+  }
+  return {};
+}
+
 NodeContext context_for(NodeContext context, const policy::Policy& policy) {
   context.rebind_context.rules = policy::rules_for(policy, std::move(context.rebind_context.rules));
   context.vgpu_host.rules = policy::rules_for(policy, std::move(context.vgpu_host.rules));
@@ -242,7 +241,8 @@ Result<NodePreview> preview_policy(const NodeContext& on, const policy::Policy& 
   const NodeContext context = context_for(on, policy);
   auto input = read_input(context, policy, scanned);
   if (!input) return fail(std::move(input).error());
-  if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
+  if (auto possible = check_possible(input->resolved, input->inventory); !possible)
+    return fail(std::move(possible).error());
   const auto back = to_give_back(context, *input);
   if (!back) return fail(back.error());
 
@@ -365,7 +365,8 @@ NodeOutcome go_on(const NodeContext& context, const policy::Policy& policy, Resu
 Result<NodeOutcome> apply_stages(const NodeContext& context, const policy::Policy& policy) {
   auto input = read_input(context, policy);
   if (!input) return fail(std::move(input).error());
-  if (auto possible = check_possible(*input); !possible) return fail(std::move(possible).error());
+  if (auto possible = check_possible(input->resolved, input->inventory); !possible)
+    return fail(std::move(possible).error());
   const auto back = to_give_back(context, *input);
   if (!back) return fail(back.error());
   const auto before = before_stages(context, input->inventory, input->resolved, back->gpus.accelerators);

@@ -41,6 +41,10 @@ struct NodeContext {
 /// `context` with the rules of a policy (rules_for()).
 NodeContext context_for(NodeContext context, const policy::Policy& policy);
 
+/// Finds requests that no change can fulfil, before anything is begun. Errc::refused: the policy passes a GPU
+/// through, and puts another of its IOMMU group into another mode.
+Result<> check_possible(const policy::ResolvedPolicy& resolved, const vfio::Inventory& inventory);
+
 struct NodeProbes {
   vfio::UseProbe& for_rebinds;
   vfio::UseProbe& for_vgpus;   ///< strict: a deleted vGPU cannot be put back for a pod that was allocated it

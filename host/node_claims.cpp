@@ -167,7 +167,9 @@ void NodeKeeper::schedule_questions(Round& round) const {
   for (const auto& [gpu, answer] : memory_.allocation.placements_of) come_at(answer.again);
   for (const auto& [gpu, one] : memory_.allocation.functions) come_at(one.again);
   for (const auto& [gpu, entry] : memory_.registers.entries) come_at(entry.read + kBetweenReadings);
-  if (memory_.sanitize.again) come_at(*memory_.sanitize.again);
+  if (const auto& undo = memory_.registers.undo_again) come_at(*undo);
+  // The status is published after this moment is set, so it may have passed.
+  if (memory_.sanitize.again) come_at(std::max(*memory_.sanitize.again, now + std::chrono::milliseconds(1)));
   for (const auto& [gpu, since] : memory_.allocation.without_types_since)
     come_at(now + std::clamp(now - since, kFirstLookForTypes, kLastLookForTypes));
 }

@@ -92,11 +92,19 @@ void add_outlook(const NodeSnapshot& snapshot, const vfio::AcceleratorRules& rul
   description.not_viable = texts_of(vfio::obstacles_to(description.findings, vfio::Blocks::prepare));
 
   const auto carriers = mdev::carriers_of_vgpus(snapshot.vgpus);
+  const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
   const std::vector<vfio::Unit> alone = vfio::units_of(snapshot.inventory, {function.address}, {});
-  auto findings = vfio::judge(alone.front(), snapshot.inventory, rules, {.carriers = &carriers});
-  std::erase_if(findings, [](const vfio::Finding& finding) {
+  const bool changes = std::ranges::any_of(alone.front().functions, [&](const vfio::PciAddress& address) {
+    const vfio::PciFunction& member = *snapshot.inventory.find(address);
+    return !vfio::on_vfio_driver(member) &&
+           vfio::changes_driver(vfio::member_of(snapshot.inventory, alone.front(), {}, rules, member).role);
+  });
+  auto findings = vfio::judge(
+      alone.front(), snapshot.inventory, rules,
+      {.stuck = &stuck, .unreadable_records = &snapshot.journal.unreadable, .carriers = &carriers});
+  std::erase_if(findings, [&](const vfio::Finding& finding) {
     return finding.rule == vfio::RuleId::in_use || finding.answer != vfio::Answer::yes ||
-           !finding.blocks(vfio::Blocks::bind);
+           !finding.blocks(vfio::Blocks::bind) || (!changes && vfio::rule(finding.rule).of_a_change);
   });
   description.bindable = findings.empty();
   std::vector<const vfio::Finding*> against;
@@ -151,6 +159,18 @@ Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& des
   return free_as_far_as_seen(snapshot, description);
 }
 
+/// The GPU that a reason names, by itself or by a function of its card: it may be another one of the group.
+std::string gpu_of(const std::string& reason, const AcceleratorDescription& description) {
+  const auto named = std::ranges::find_if(description.members, [&](const MemberDescription& member) {
+    return reason.starts_with(member.function.address.text());
+  });
+  for (const MemberDescription& gpu : description.members)
+    if (named != description.members.end() && gpu.accelerator &&
+        (&gpu == &*named || vfio::is_companion(gpu.function, named->function)))
+      return gpu.function.address.text();
+  return description.address().text();
+}
+
 Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
   if (const auto obstacles = vfio::obstacles_to(description.findings, vfio::Blocks::allocate);
       !obstacles.empty())
@@ -166,7 +186,7 @@ Condition of_passthrough(const NodeSnapshot& snapshot, const AcceleratorDescript
         .reason = sick->reason,
         .hint = fmt::format("it is advertised again when that is over; an error of PCIe counts until it is "
                             "bound anew: `ferry vfio unbind --device {0}`, then `bind --device {0}`",
-                            description.address().text())};
+                            gpu_of(sick->reason, description))};
   if (std::ranges::any_of(description.advertised_as, &api::AdvertisedDevice::held_with_group))
     return {.word = "in use"};
   return of_use(snapshot, description);

@@ -2,6 +2,8 @@
 #include "host/register_look.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -31,6 +33,14 @@ api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding
   }
   const std::uint64_t read_at = facts.problem.empty() ? seconds_now() : 0;
   return {.facts = std::move(facts), .read_at = read_at, .binding = binding};
+}
+
+/// RegisterMemory::not_undone, as it is now.
+auto devices_not_undone(const HostFs& host) {
+  std::map<vfio::PciAddress, std::pair<std::uint64_t, bool>> out;
+  for (const vfio::PciAddress& device : vfio::interrupted_mode_changes(host))
+    out.emplace(device, std::pair(vfio::binding_of(host, device), vfio::is_opened(host, device)));
+  return out;
 }
 
 }  // namespace
@@ -71,14 +81,17 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
   }
 }
 
-void undo_mode_change(HostFs& host, HostWriter& writer, RegisterMemory& memory) {
+void undo_mode_change(HostFs& host, HostWriter& writer, Moment now, RegisterMemory& memory) {
   if (const auto lock = NodeLock::take(host, std::chrono::milliseconds(0)); lock) {
-    memory.undid_mode_change = true;
+    if (memory.undo_again && now < *memory.undo_again && memory.not_undone == devices_not_undone(host))
+      return;
     const vfio::ModeOutcome outcome = vfio::undo_interrupted_mode_change(writer, host);
+    memory.undo_again = now + kBetweenReadings;
+    memory.not_undone = devices_not_undone(host);
     if (!outcome.problem.empty()) spdlog::warn("{}", outcome.problem);
     for (const vfio::DeviceOutcome& device : outcome.devices)
       if (device.result == vfio::ModeResult::unknown)
-        spdlog::error("{}: {}; start no VM with it before `ferry cc set` has undone the change",
+        spdlog::error("{}: {}; start no VM with it: hostd tries again to undo the change of its mode",
                       device.address.text(), device.problem);
   }
 }
@@ -93,10 +106,10 @@ void take_over_registers(const HostFs& host, const api::HostStatus& left, Regist
 }
 
 void NodeKeeper::look_at_registers() {
-  if (!memory_.registers.undid_mode_change && vfio::has_interrupted_mode_change(host_)) {
+  if (vfio::has_interrupted_mode_change(host_)) {
     const auto context = make_context_(uses_);
     if (context && context->rebind_context.writer != nullptr)
-      host::undo_mode_change(host_, *context->rebind_context.writer, memory_.registers);
+      host::undo_mode_change(host_, *context->rebind_context.writer, settings_.now(), memory_.registers);
   }
   const bool is_changing = vfio::has_interrupted_mode_change(host_);
   if (std::exchange(memory_.registers.saw_mode_change, is_changing) && !is_changing)

@@ -26,9 +26,10 @@ std::vector<vfio::PciAddress> with_registers(const api::HostStatus& status, poli
 void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector<vfio::PciAddress>& wanted,
                        Moment now, RegisterMemory& memory);
 
-/// Undoes a change of the confidential mode that a crash has interrupted, once in the life of hostd. A
-/// command that makes the change now holds the host's lock, and is left alone.
-void undo_mode_change(HostFs& host, HostWriter& writer, RegisterMemory& memory);
+/// Undoes a change of the confidential mode that a crash has interrupted. Devices that are left are tried
+/// again once they are bound anew, or are opened or closed, or after kBetweenReadings. A command that makes
+/// the change now holds the host's lock, and is left alone.
+void undo_mode_change(HostFs& host, HostWriter& writer, Moment now, RegisterMemory& memory);
 
 /// Takes over what an earlier hostd has published in this boot, of functions with a driver that were not
 /// bound since. Those that are in no use are due for a reading.

@@ -67,17 +67,25 @@ bool is_sanitized(const api::AcceleratorStatus& gpu) {
   return gpu.counts_as_gpu() && gpu.mode == api::Mode::passthrough;
 }
 
-ListedGpu listed_as(const api::AcceleratorStatus& gpu, const api::AdvertisedResources& listed) {
+ListedGpu listed_as(const api::AcceleratorStatus& gpu, const api::AdvertisedResources& listed,
+                    std::span<const api::AcceleratorStatus> gpus) {
   ListedGpu out;
   if (gpu.allocation == api::Allocation::dra) return out;  // the plugin has no say about it
   const std::string id = gpu.address.text();
   for (const api::AdvertisedDevice& device : listed.devices) {
-    // Kata has the number of the group as an ID. A pod with one device of a group has the whole group.
-    const bool is_it = device.id == id || device.id == std::to_string(device.iommu_group);
+    // A pod with one device of a group has the whole group.
     if (device.id != id && device.iommu_group != gpu.iommu_group) continue;
     if (device.allocated && out.user.empty())
       out.user = device.pod.empty() ? "a pod" : "pod " + device.pod.substr(0, kLongestName);
-    if (is_it && device.used_since) out.used_since = device.used_since;
+    if (device.id == id && device.used_since) out.used_since = device.used_since;
+    // Kata has a number as an ID, of the group or of the device's node. It marks the group by the count of
+    // one GPU, which is in use or available until a round has seen the mark.
+    const auto is_marked = [&](const api::AcceleratorStatus& one) {
+      return one.iommu_group == gpu.iommu_group && one.sanitize && one.sanitize->count == device.used_since &&
+             one.sanitize->state != api::SanitizeState::sanitizing;
+    };
+    if (gpu.sanitize && whole_number(device.id) && std::ranges::any_of(gpus, is_marked))
+      out.used_since = gpu.sanitize->count;
     out.may_be_allocated = out.may_be_allocated || device.healthy;
   }
   return out;
@@ -94,7 +102,7 @@ std::string claimed_by(const vfio::PciAddress& gpu, const GpusWithClaims& claims
 
 Result<GpuHistories> NodeKeeper::begin_histories(const Error& why) {
   if (auto kept = keep_bad_gpu_histories(host_); !kept) return fail(std::move(kept).error());
-  spdlog::error("{}; it is kept as /{}, and each GPU is sanitized again before its next use", why.message,
+  spdlog::error("{}; it is kept as /{}, and a new record begins without the uses so far", why.message,
                 kBadGpuHistoryFile);
   return GpuHistories();
 }
@@ -106,6 +114,7 @@ void NodeKeeper::take_up_policy(GpuHistories& histories) {
     gpu.boot_id.clear();
     gpu.binding = 0;
     if (gpu.status.state == api::SanitizeState::failed) gpu.status.state = api::SanitizeState::in_use;
+    if (gpu.status.result == api::SanitizeResult::accepted) gpu.status.result = api::SanitizeResult::none;
   }
 }
 
@@ -157,8 +166,9 @@ void NodeKeeper::look_at_sanitizing() {
   if (!published) return;
   const bool is_on = memory.policy.value_or(policy::Sanitize::off) != policy::Sanitize::off;
   auto before = load_gpu_histories(host_);
-  if (!before && before.error().code == Errc::malformed_host && is_on)
-    before = begin_histories(before.error());
+  // A claim reads the record also with the policy off.
+  const bool is_bad = !before && before.error().code == Errc::malformed_host;
+  if (is_bad) before = begin_histories(before.error());
   const auto claims = before ? settings_.gpus_with_claims() : Result<GpusWithClaims>(fail(before.error()));
   const std::string fault = claims ? std::string() : claims.error().message;
   if (std::exchange(memory.fault, fault) != fault && is_on) {
@@ -177,7 +187,7 @@ void NodeKeeper::look_at_sanitizing() {
   if (asked != nullptr && request->accepts) accept(*asked, now);
   const DueGpus due = follow_gpus(next, *claims, request, now);
 
-  if (next != *before) {
+  if (is_bad || next != *before) {
     if (const auto stored = store_gpu_histories(host_, next); !stored) {
       spdlog::error("{}", stored.error().message);
       memory.again = settings_.now() + kUnknownUserPause;
@@ -228,7 +238,7 @@ NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusW
   DueGpus due;
   for (const api::AcceleratorStatus& gpu : gpus) {
     if (!is_followed(gpu)) continue;
-    const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()));
+    const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()), gpus);
     GpuHistory& history = histories.of(gpu.address, gpu.id);
     const std::string wrong = wrong_mode_of(gpu);
     if (!wrong.empty()) due.wrong_modes.insert(gpu.address);

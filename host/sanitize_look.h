@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "api/advertised_resources.h"
@@ -34,11 +35,12 @@ bool is_sanitized(const api::AcceleratorStatus& gpu);
 /// A GPU in the plugin's lists.
 struct ListedGpu {
   std::string user = {};                         ///< "pod games/vm-1", of its group; empty: none
-  std::optional<std::uint64_t> used_since = {};  ///< api::AdvertisedDevice::used_since
+  std::optional<std::uint64_t> used_since = {};  ///< its count when a pod released it or its group
   bool may_be_allocated = false;                 ///< it, or another device of its group, is Healthy
 };
-/// Nothing for a GPU that DRA has.
-ListedGpu listed_as(const api::AcceleratorStatus& gpu, const api::AdvertisedResources& listed);
+/// Nothing for a GPU that DRA has. `gpus`: all of the node.
+ListedGpu listed_as(const api::AcceleratorStatus& gpu, const api::AdvertisedResources& listed,
+                    std::span<const api::AcceleratorStatus> gpus);
 
 /// "claim studio/render", from its first record on; empty: no claim has the GPU.
 std::string claimed_by(const vfio::PciAddress& gpu, const GpusWithClaims& claims);

@@ -45,12 +45,6 @@ std::string idle_because(const json& pod) {
   return fmt::format("{}", fmt::join(waiting, ", "));
 }
 
-/// True: the node's label keeps the pods of Ferry's DaemonSets off.
-bool is_kept_off(const ClusterNode& node) {
-  const auto label = node.labels.find("gpu-ferry.io/deploy");
-  return label != node.labels.end() && label->second == "false";
-}
-
 /// True: a container runs the agent, hostd or the plugin.
 bool runs_ferry(const json& pod) {
   return std::ranges::any_of(items_field(json_at(pod, "spec"), "containers"), [](const json& container) {
@@ -73,7 +67,7 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
     if (!fault) fault = fmt::format("pod {} does not run: {}", name, why);
   }
   if (fault) return std::move(check).failed(*fault, "kubectl describe pod says why");
-  if (is_kept_off(node))
+  if (is_kept_off(node.labels))
     return std::move(check).failed(
         "the node's label gpu-ferry.io/deploy=false keeps Ferry off",
         fmt::format("`kubectl label node {} gpu-ferry.io/deploy-` lets Ferry back", node.name));
@@ -173,7 +167,7 @@ Check other_programs(const ClusterNode& node, const std::vector<json>& pods) {
   const auto on_node = agent::pods_of(by_name, agent::believed_by(agent));
   auto owners = agent::other_owners(node.labels, {.pods = on_node, .daemon_sets = {}});
   // The operator's labels stay when its programs are switched off. The agent looks for their DaemonSets.
-  const bool is_served = !node.state.empty() && !is_kept_off(node);
+  const bool is_served = !node.state.empty() && !is_kept_off(node.labels);
   std::size_t left_over = 0;
   if (is_served && node.state != "standby")
     left_over = std::erase_if(owners, [](const agent::OtherOwner& owner) { return !owner.seen; });

@@ -14,6 +14,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "agent/desired_state/desired_state.h"
 #include "agent/drain/drain_mark.h"
 #include "api/labels.h"
 #include "common/text/visible_text.h"
@@ -211,7 +212,8 @@ std::vector<GpuUser> users_in(const ClusterObjects& objects) {
   return out;
 }
 
-// The desired state as far as labels express it. The agent has its own defaults (docs/agent.md).
+// The desired state as far as labels express it. The agent has its own defaults (docs/agent.md), and takes an
+// unknown workload for none.
 std::string asked_for(const std::map<std::string, std::string>& labels) {
   const auto value = [&](const char* key) {
     const auto found = labels.find(key);
@@ -219,11 +221,12 @@ std::string asked_for(const std::map<std::string, std::string>& labels) {
   };
   if (const auto policy = value(api::kPolicyLabel); !policy.empty()) return "policy " + policy;
   if (value(api::kOperandsLabel) == "false") return "to be left as it is";
-  auto workload = value(api::kWorkloadLabel);
+  auto word = value(api::kWorkloadLabel);
+  const auto workload = agent::parse_workload(word);
   const auto vgpus = value(policy::kVgpuConfigLabel);
-  if (workload == "vm-vgpu")
-    return workload + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
-  if (!workload.empty()) return workload;
+  if (workload == agent::Workload::vm_vgpu)
+    return word + ", " + (vgpus.empty() ? "default vGPU configuration" : "vGPU configuration " + vgpus);
+  if (workload) return word;
   return vgpus.empty() ? std::string() : "vGPU configuration " + vgpus;
 }
 
@@ -411,6 +414,11 @@ void drop_nodes_without_gpus(ClusterGpus& cluster) {
   std::erase_if(cluster.nodes, [&](const ClusterNode& node) {
     return node.resources.empty() && node.claims.empty() && std::ranges::none_of(node.labels, speaks);
   });
+}
+
+bool is_kept_off(const std::map<std::string, std::string>& labels) {
+  const auto label = labels.find("gpu-ferry.io/deploy");
+  return label != labels.end() && label->second == "false";
 }
 
 bool asks_for_gpus(const json& pod) {

@@ -137,6 +137,9 @@ ClusterGpus cluster_gpus(const ClusterObjects& objects);
 /// Drops the nodes that advertise no GPUs, have no claims of GPUs and no labels about GPUs.
 void drop_nodes_without_gpus(ClusterGpus& cluster);
 
+/// True: a node's label gpu-ferry.io/deploy=false keeps the pods of Ferry's DaemonSets off.
+bool is_kept_off(const std::map<std::string, std::string>& labels);
+
 /// True: one of a pod's containers asks for GPUs.
 bool asks_for_gpus(const nlohmann::json& pod);
 

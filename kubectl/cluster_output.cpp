@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "api/labels.h"
 #include "cli/output/table.h"
 #include "cli/output/text_output.h"
 #include "common/text/json.h"
@@ -59,6 +60,7 @@ json node_part(const ClusterGpus& cluster, const ClusterNode& node) {
               {"last_error", or_null(node.last_error)},
               {"vgpu_config_state", or_null(node.vgpu_state)},
               {"drain", or_null(node.drain)},
+              {"kata_error", or_null(node.kata_error)},
               {"kata_handlers", node.kata_handlers},
               {"resources", std::move(resources)}};
   for (const ClaimedDevice& one : node.claims)
@@ -121,6 +123,17 @@ std::string state_text(const ClusterNode& node) {
   if (!node.ready) out += "\nnode not ready";
   if (node.cordoned) out += "\ncordoned";
   return out;
+}
+
+std::string asked_text(const ClusterNode& node) {
+  const std::string workload = agent::value_of(node.labels, api::kWorkloadLabel);
+  std::string out = node.asked_for.empty() ? "nothing by its own labels" : node.asked_for;
+  if (!workload.empty() && !agent::parse_workload(workload))
+    out += fmt::format(" ({} is no workload)", workload);
+  if (is_kept_off(node.labels)) return out + "; gpu-ferry.io/deploy=false keeps Ferry off";
+  if (!node.asked_for.empty()) return out;
+  return out +
+         fmt::format("; a policy's nodeSelector or a default may count (`kubectl ferry plan {}`)", node.name);
 }
 
 std::string mode_text(const std::string& resource) {
@@ -203,7 +216,7 @@ std::string node_text(const ClusterGpus& cluster, const ClusterNode& node, Colum
     if (!text.empty()) out += cli::wrapped_lines(fmt::format("{}: {}", what, text), columns);
   };
   say("node", node.name + (node.ready ? "" : ", not ready") + (node.cordoned ? ", cordoned" : ""));
-  say("asked for", node.asked_for.empty() ? "nothing by its labels" : node.asked_for);
+  say("asked for", asked_text(node));
   const std::string age = age_text(node, now);
   say("state", node.state.empty() ? "none: no agent of Ferry has reported it" : spaced(node.state));
   say("last changed", age.empty() ? "" : age + " ago by the agent");

@@ -51,7 +51,8 @@ Result<> check_is_read(const std::string& word, const std::string& key, bool rem
 /// The options of the agent on a node, by the node's own pods. Else the user's words count, then the agent of
 /// another node, then the names of the chart. `notes` gets what is not known.
 Result<agent::AgentProgramOptions> find_agent(const kube::AskForPart& ask, const std::vector<json>& on_node,
-                                              const AssumedAgent& assumed, std::vector<std::string>& notes) {
+                                              const AssumedAgent& assumed, bool kept_off,
+                                              std::vector<std::string>& notes) {
   for (const json& pod : on_node) {
     auto options = agent_options_in(pod);
     if (!options) continue;
@@ -79,9 +80,20 @@ Result<agent::AgentProgramOptions> find_agent(const kube::AskForPart& ask, const
   if (!assumed.space.empty()) out.space = assumed.space;
   if (!assumed.config_maps.empty()) out.config_maps = assumed.config_maps;
   notes.push_back(
-      fmt::format("no pod on this node runs ferry-agent: unless a service of the host does, nothing "
-                  "happens; it is assumed to read ConfigMap {} in namespace {}, {}",
+      fmt::format("no pod on this node runs ferry-agent: {}; it is assumed to read ConfigMap {} in namespace "
+                  "{}, {}",
+                  kept_off ? "gpu-ferry.io/deploy=false keeps it off, unless it is a service of the host"
+                           : "unless a service of the host does, nothing happens",
                   fmt::join(out.config_maps, ", "), out.space, defaults));
+  return out;
+}
+
+/// resolve_desired_state(), but nothing where no pod of Ferry's can be.
+agent::DesiredState desired_on(const policy::NodeObject& node, const std::vector<ConfigText>& configs,
+                               const agent::DesiredDefaults& defaults, const std::vector<Error>& unreadable) {
+  if (!is_kept_off(node.labels)) return agent::resolve_desired_state(node, configs, defaults, unreadable);
+  agent::DesiredState out;
+  out.reason = "the label gpu-ferry.io/deploy=false keeps Ferry off";
   return out;
 }
 
@@ -107,6 +119,17 @@ LabelPlan::Effect effect_of(const agent::DesiredState& now, const agent::Desired
 /// Existing DaemonSets of the operator are not looked up, so a label without a pod is only a note.
 void judge(const agent::AgentProgramOptions& agent, const agent::Labels& labels,
            const std::vector<json>& pods, LabelPlan& plan) {
+  const bool was_off = is_kept_off(plan.node.labels);
+  const bool is_off = is_kept_off(labels);
+  if (is_off) {
+    plan.effect = was_off ? LabelPlan::Effect::same : LabelPlan::Effect::left_as_is;
+    if (!was_off)
+      plan.notes.emplace_back(
+          "Ferry's pods leave the node: its VMs keep running, and no new VM gets a GPU there");
+    return;
+  }
+  if (was_off)
+    plan.notes.emplace_back("Ferry's pods come to the node, and advertise the GPUs that are ready for VMs");
   std::map<std::string, json> by_name;
   for (const json& pod : pods) by_name.emplace(full_name(pod), pod);
   const auto owners = agent::other_owners(
@@ -191,7 +214,8 @@ Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string
   LabelPlan plan;
   auto objects = read_cluster_node(ask, node);
   if (!objects) return fail(std::move(objects).error());
-  auto agent = find_agent(ask, objects->pods, assumed, plan.notes);
+  plan.node = agent::node_object_of(objects->nodes.front());
+  auto agent = find_agent(ask, objects->pods, assumed, is_kept_off(plan.node.labels), plan.notes);
   if (!agent) return fail(std::move(agent).error());
 
   std::vector<ConfigText> configs;
@@ -214,7 +238,6 @@ Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string
                                         .vgpu_config = agent->default_vgpu_config,
                                         .release = std::move(*release)};
 
-  plan.node = agent::node_object_of(objects->nodes.front());
   policy::NodeObject then = plan.node;
   then.labels = agent::with_changes(then.labels, changes);
   for (const auto& [key, value] : changes) {
@@ -222,8 +245,8 @@ Result<LabelPlan> read_label_plan(const kube::AskForPart& ask, const std::string
     const bool same = has == plan.node.labels.end() ? !value : value == has->second;
     if (!same) plan.labels.emplace(key, value);
   }
-  plan.now = agent::resolve_desired_state(plan.node, configs, defaults, unreadable);
-  plan.then = agent::resolve_desired_state(then, configs, defaults, unreadable);
+  plan.now = desired_on(plan.node, configs, defaults, unreadable);
+  plan.then = desired_on(then, configs, defaults, unreadable);
   for (const std::string& warning : plan.then.warnings) plan.notes.push_back(warning);
   judge(*agent, then.labels, objects->pods, plan);
   for (GpuUser& user : cluster_gpus(*objects).users)

@@ -54,8 +54,11 @@ std::vector<Check> cluster_checks(const ClusterObjects& objects,
                                   const Result<std::vector<nlohmann::json>>& slices = {},
                                   const Result<std::vector<nlohmann::json>>& classes = {});
 
-/// `kubectl ferry doctor vm`: checks why a VM has no GPU. `vmi`: the VirtualMachineInstance. `objects`: all
-/// nodes and pods. The subject of the checks is "NAMESPACE/NAME".
+/// The nodeSelector of a VirtualMachineInstance as a label selector: "kubernetes.io/hostname=gpu-1,zone=a".
+std::string node_selector_of(const nlohmann::json& vmi);
+
+/// `kubectl ferry doctor vm`: checks why a VM has no GPU. `vmi`: the VirtualMachineInstance. `objects`: the
+/// nodes of its nodeSelector, and all pods. The subject of the checks is "NAMESPACE/NAME".
 std::vector<Check> vm_checks(const nlohmann::json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<nlohmann::json>>& kubevirts);
 

@@ -188,7 +188,7 @@ Result<VerbOutput> check_vm(const Cluster& cluster, const Command& command) {
   const std::string name = slash == std::string::npos ? vm : vm.substr(slash + 1);
   const auto vmi = read_vmi(cluster.ask, space, name);
   if (!vmi) return fail(vmi.error());
-  const auto objects = read_cluster(cluster.ask);
+  const auto objects = read_cluster(cluster.ask, {}, node_selector_of(*vmi));
   if (!objects) return fail(objects.error());
   const auto kubevirts = read_kubevirts(cluster.ask);
   if (!kubevirts) return fail(kubevirts.error());

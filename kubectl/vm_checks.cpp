@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The checks of `kubectl ferry doctor vm`.
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,13 +41,17 @@ Check vm_runs(const json& vmi, const std::string& vm) {
   return std::move(check).warned(found, "the next checks show whether a node has what it asks for");
 }
 
+std::vector<std::string> texts_of(const ResourceCounts& counts) {
+  std::vector<std::string> out;
+  out.reserve(counts.size());
+  for (const auto& [name, count] : counts) out.push_back(fmt::format("{} x {}", count, name));
+  return out;
+}
+
 Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& vm) {
   Check check{"vm-asks-for-gpus", vm,
               "KubeVirt gives a VM the devices that it names under gpus or hostDevices"};
-  std::vector<std::string> parts;
-  parts.reserve(asked.size());
-  for (const auto& [name, count] : asked) parts.push_back(fmt::format("{} x {}", count, name));
-  if (!parts.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(parts, ", ")));
+  if (!asked.empty()) return std::move(check).passed(fmt::format("{}", fmt::join(texts_of(asked), ", ")));
   const json& devices = field_at(vmi, {"spec", "domain", "devices"});
   if (!items_field(devices, "gpus").empty() || !items_field(devices, "hostDevices").empty())
     return std::move(check).unknown("it asks by claims (DRA), which do not name their purpose");
@@ -55,36 +60,68 @@ Check vm_asks(const ResourceCounts& asked, const json& vmi, const std::string& v
                                  "RESOURCE}]; `kubectl ferry list` shows the resources");
 }
 
-Check resource_is_free(const ClusterGpus& cluster, const std::string& vm, const std::string& resource,
-                       std::uint64_t count, bool allocated) {
-  Check check{"gpu-free", vm,
-              "the scheduler starts a VM only on a node that has all devices that it asks for"};
-  if (allocated) return std::move(check).passed(fmt::format("{} x {} is allocated to it", count, resource));
+/// Zeros: the node does not advertise the resource.
+NodeResource numbers_of(const ClusterNode& node, const std::string& resource) {
+  const auto found = node.resources.find(resource);
+  return found == node.resources.end() ? NodeResource{} : found->second;
+}
 
+/// A VM gets all its devices on one node. `no_node`: "no node", with the VM's nodeSelector.
+Check free_on_one_node(Check check, const ClusterGpus& cluster, const ResourceCounts& asked,
+                       const std::string& no_node, const json& vmi) {
   std::vector<std::string> parts;
   for (const ClusterNode& node : cluster.nodes) {
-    const auto found = node.resources.find(resource);
-    if (found == node.resources.end() || found->second.capacity == 0) continue;
-    const NodeResource& numbers = found->second;
-    const std::uint64_t left = numbers.allocatable > numbers.used ? numbers.allocatable - numbers.used : 0;
     const bool usable = node.ready && !node.cordoned;
-    if (left >= count && usable)
-      return std::move(check).passed(fmt::format("node {} has {} free of {}", node.name, left, resource));
-    parts.push_back(fmt::format("{} has {} free{}", node.name, left, usable ? "" : " and takes no pods now"));
-  }
-
-  if (parts.empty()) {
-    std::vector<std::string> known;
-    for (const ClusterNode& node : cluster.nodes)
-      for (const auto& [name, numbers] : node.resources) known.push_back(name);
-    return std::move(check).failed(
-        fmt::format("it asks for {}, which no node advertises{}", resource, did_you_mean(resource, known)),
-        "`kubectl ferry list` shows the resources; deviceName must be one of them, or the name of a "
-        "DeviceClass: `kubectl get deviceclasses`");
+    bool enough = usable;
+    bool has_some = false;
+    std::vector<std::string> counts;
+    for (const auto& [resource, count] : asked) {
+      const NodeResource numbers = numbers_of(node, resource);
+      const std::uint64_t left = numbers.allocatable > numbers.used ? numbers.allocatable - numbers.used : 0;
+      enough = enough && left >= count;
+      has_some = has_some || numbers.capacity > 0;
+      counts.push_back(fmt::format("{} free of {}", left, resource));
+    }
+    const std::string line = fmt::format("{} has {}", node.name, fmt::join(counts, ", "));
+    const bool has_affinity = !field_at(vmi, {"spec", "affinity"}).empty();
+    if (enough)
+      return std::move(check).passed(
+          fmt::format("node {}{}", line, has_affinity ? "; the VM's affinity is not judged" : ""));
+    if (has_some) parts.push_back(line + (usable ? "" : ", and takes no pods now"));
   }
   return std::move(check).failed(
-      fmt::format("it asks for {} x {}, which no node has free: {}", count, resource, fmt::join(parts, ", ")),
+      fmt::format("it asks for {}, which {} has free{}: {}", fmt::join(texts_of(asked), ", "), no_node,
+                  asked.size() > 1 ? " together" : "", fmt::join(parts, "; ")),
       "`kubectl ferry list` shows the VMs and pods that have them");
+}
+
+/// `cluster`: the nodes that the VM's nodeSelector permits.
+Check gpus_are_free(const ClusterGpus& cluster, const std::string& vm, const json& vmi,
+                    const ResourceCounts& asked, bool allocated) {
+  Check check{"gpu-free", vm,
+              "the scheduler starts a VM only on a node that has all devices that it asks for"};
+  if (allocated)
+    return std::move(check).passed(fmt::format("{} {} allocated to it", fmt::join(texts_of(asked), ", "),
+                                               asked.size() > 1 ? "are" : "is"));
+  const std::string selector = node_selector_of(vmi);
+  if (cluster.nodes.empty() && !selector.empty())
+    return std::move(check).failed("no node has the labels of its nodeSelector: " + selector,
+                                   "`kubectl get nodes --show-labels` shows those that nodes have");
+
+  const std::string no_node = selector.empty() ? "no node" : "no node with " + selector;
+  const auto missing = std::ranges::find_if(asked, [&](const auto& one) {
+    return std::ranges::none_of(
+        cluster.nodes, [&](const ClusterNode& node) { return numbers_of(node, one.first).capacity > 0; });
+  });
+  if (missing == asked.end()) return free_on_one_node(std::move(check), cluster, asked, no_node, vmi);
+  std::vector<std::string> known;
+  for (const ClusterNode& node : cluster.nodes)
+    for (const auto& [name, numbers] : node.resources) known.push_back(name);
+  return std::move(check).failed(
+      fmt::format("it asks for {}, which {} advertises{}", missing->first, no_node,
+                  did_you_mean(missing->first, known)),
+      "`kubectl ferry list` shows the resources; deviceName must be one of them, or the name of a "
+      "DeviceClass: `kubectl get deviceclasses`");
 }
 
 Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, const std::string& vm,
@@ -106,6 +143,13 @@ Check resource_is_permitted(const std::optional<std::vector<json>>& kubevirts, c
 
 }  // namespace
 
+std::string node_selector_of(const json& vmi) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : texts_field(json_at(vmi, "spec"), "nodeSelector"))
+    out.push_back(fmt::format("{}={}", key, value));
+  return fmt::format("{}", fmt::join(out, ","));
+}
+
 std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
                              const std::optional<std::vector<json>>& kubevirts) {
   const std::string space = text_field(json_at(vmi, "metadata"), "namespace");
@@ -118,19 +162,19 @@ std::vector<Check> vm_checks(const json& vmi, const ClusterObjects& objects,
     for (const json& device : items_field(devices, kind))
       if (const std::string gpu = text_field(device, "deviceName"); !gpu.empty()) ++asked[gpu];
 
-  const bool runs = text_field(json_at(vmi, "status"), "phase") == "Running";
   std::vector<Check> out = {vm_runs(vmi, vm), vm_asks(asked, vmi, vm)};
-  for (const auto& [resource, count] : asked) {
-    // Other names are devices of other programs, of which nothing is known here.
-    if (!is_gpu_resource(resource)) continue;
-    // The devices of a VM with a pod on a node count as used there. Its phase may be earlier than Running.
-    bool allocated = runs;
-    for (const GpuUser& user : cluster.users)
-      if (user.kind == GpuUser::Kind::vm && user.space == space && user.name == name && user.is_on(user.node))
-        allocated = allocated || user.resources.contains(resource) || user.by_claim.contains(resource);
-    out.push_back(resource_is_free(cluster, vm, resource, count, allocated));
-    out.push_back(resource_is_permitted(kubevirts, vm, resource));
-  }
+  // Other names are devices of other programs, of which nothing is known here.
+  std::erase_if(asked, [](const auto& one) { return !is_gpu_resource(one.first); });
+  if (asked.empty()) return out;
+  // The devices of a VM with a pod on a node count as used there. Its phase may be earlier than Running.
+  bool allocated = text_field(json_at(vmi, "status"), "phase") == "Running";
+  for (const GpuUser& user : cluster.users)
+    if (user.kind == GpuUser::Kind::vm && user.space == space && user.name == name && user.is_on(user.node))
+      allocated = allocated || std::ranges::all_of(asked, [&](const auto& one) {
+                    return user.resources.contains(one.first) || user.by_claim.contains(one.first);
+                  });
+  out.push_back(gpus_are_free(cluster, vm, vmi, asked, allocated));
+  for (const auto& [resource, count] : asked) out.push_back(resource_is_permitted(kubevirts, vm, resource));
   return out;
 }
 

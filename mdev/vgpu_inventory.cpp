@@ -109,20 +109,23 @@ Result<VgpuInventory> scan_vgpus(const HostFs& host, const vfio::Inventory& inve
   std::vector<const vfio::PciFunction*> gpus;
   for (const auto& [address, function] : inventory.functions) {
     // Only programming interface 0 counts, as in NVIDIA's own numbering.
-    if (rules.match(function) && (function.class_code & 0xffU) == 0) gpus.push_back(&function);
+    if (rules.match_by_name(function) && (function.class_code & 0xffU) == 0) gpus.push_back(&function);
   }
-  // Functions that match only by name come last, so that naming one does not renumber the others.
-  std::ranges::stable_partition(gpus,
-                                [&](const vfio::PciFunction* gpu) { return rules.match_unnamed(*gpu); });
-  for (const vfio::PciFunction* gpu : gpus) {
-    const vfio::PciFunction& function = *gpu;
+  // Functions that match only by name come last, NVSwitches after GPUs. Each has its number whether it is
+  // named or not, so that naming one does not renumber the others.
+  std::ranges::stable_sort(gpus, {}, [&](const vfio::PciFunction* gpu) {
+    return std::pair(!rules.match_unnamed(*gpu), !rules.is_of_another_vendor(*gpu));
+  });
+  for (std::size_t number = 0; number < gpus.size(); ++number) {
+    const vfio::PciFunction& function = *gpus[number];
+    if (!rules.match(function)) continue;
     const auto functions = virtual_functions_of(inventory, function.address);
     gpu_of.emplace(function.address, out.gpus.size());
     for (const vfio::PciFunction* virtual_one : functions)
       gpu_of.emplace(virtual_one->address, out.gpus.size());
     const bool never = rules.never_has_virtual_functions && rules.never_has_virtual_functions(function);
     VgpuGpu& added = out.gpus.emplace_back(read_gpu(scan, function, functions, never));
-    added.index = static_cast<unsigned>(out.gpus.size() - 1);
+    added.index = static_cast<unsigned>(number);
     added.by_name = !rules.match_unnamed(function);
   }
 
@@ -183,7 +186,7 @@ std::map<vfio::PciAddress, std::string> kept_for_vgpus(const VgpuInventory& inve
       out[gpu.address()] = "it carries " + counted(gpu.devices.size(), "vGPU");
     } else if (gpu.framework->makes_vgpus() && !gpu.framework->binds_functions() && !gpu.offers_nothing()) {
       out[gpu.address()] = "its driver offers vGPU types";
-    } else if (gpu.function.sriov_numvfs > 0) {
+    } else if (gpu.function.sriov_numvfs > 0 && !vfio::on_vfio_driver(gpu.function)) {
       out[gpu.address()] = "it has " + counted(gpu.function.sriov_numvfs, "virtual function");
     }
   }
@@ -205,9 +208,14 @@ std::map<vfio::PciAddress, std::string> carriers_of_vgpus(const VgpuInventory& i
     std::map<vfio::PciAddress, std::size_t> carried;
     for (const VgpuDevice& device : gpu.devices) ++carried[device.parent];
     if (!gpu.devices.empty()) carried[gpu.address()] = gpu.devices.size();  // all its vGPUs
+    const Error* const problem = gpu.problem();
     for (const auto& [carrier, count] : carried) {
-      out[carrier] = fmt::format("carries {}; `{}` removes {}", counted(count, "vGPU"),
-                                 removal_command(gpu, ours), count == 1 ? "it" : "them");
+      out[carrier] =
+          problem != nullptr
+              ? fmt::format("carries {}, and Ferry removes no vGPU of it while some cannot be read: {}",
+                            counted(count, "vGPU"), problem->message)
+              : fmt::format("carries {}; `{}` removes {}", counted(count, "vGPU"), removal_command(gpu, ours),
+                            count == 1 ? "it" : "them");
     }
     for (const VgpuParent& parent : gpu.parents) {
       if (!parent.problem) continue;

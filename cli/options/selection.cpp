@@ -346,11 +346,17 @@ const vfio::PciFunction* gpu_of_another_vendor(const vfio::Inventory& inventory,
   return found == inventory.functions.end() ? nullptr : &found->second;
 }
 
-std::string no_gpus(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules) {
+std::string counted_by_name(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules) {
   const vfio::PciFunction* other = gpu_of_another_vendor(inventory, rules);
-  if (other == nullptr) return "there are no GPUs on this host";
-  return fmt::format("there are no GPUs of {} on this host; {} ({}, {}) counts where it is named",
-                     rules.whose, other->address.text(), vfio::kind_of(*other), other->ids());
+  if (other == nullptr) return {};
+  return fmt::format("{} ({}, {}) counts where it is named", other->address.text(), vfio::kind_of(*other),
+                     other->ids());
+}
+
+std::string no_gpus(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules) {
+  const std::string other = counted_by_name(inventory, rules);
+  if (other.empty()) return "there are no GPUs on this host";
+  return fmt::format("there are no GPUs of {} on this host; {}", rules.whose, other);
 }
 
 vfio::AcceleratorRules rules_asked_by(const FilterOptions& options, vfio::AcceleratorRules rules) {

@@ -51,6 +51,10 @@ struct ChosenUnits {
 const vfio::PciFunction* gpu_of_another_vendor(const vfio::Inventory& inventory,
                                                const vfio::AcceleratorRules& rules);
 
+/// "0000:c5:00.0 (GPU, 1002:1900) counts where it is named", of gpu_of_another_vendor(); empty: there is
+/// none.
+std::string counted_by_name(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
+
 /// The sentence about a host on which no function counts: "there are no GPUs on this host".
 std::string no_gpus(const vfio::Inventory& inventory, const vfio::AcceleratorRules& rules);
 

@@ -13,7 +13,9 @@
 #include "cli/output/status_text.h"
 #include "common/text/text.h"
 #include "mdev/framework.h"
+#include "vfio/bind/rebind_plan.h"
 #include "vfio/judgement/judge.h"
+#include "vfio/judgement/unit_facts.h"
 
 namespace ferry::cli {
 namespace {
@@ -23,26 +25,39 @@ std::string before(const vfio::PriorState& prior) {
   return "before that it had " + driver_text(prior.driver);
 }
 
+/// The reason for the driver of a GPU of which Ferry has no record.
+std::string why_unrecorded(const ExplainInputs& inputs, const vfio::PciFunction& function) {
+  const auto& driver = function.driver;
+  const auto& named = function.driver_override;
+  if (function.iommu_group && inputs.snapshot.journal.unreadable.contains(*function.iommu_group))
+    return fmt::format("not known: the record of Ferry about group {} cannot be read", *function.iommu_group);
+  if (function.override_unread) return "not known: its driver_override was not read";
+  if (!driver)
+    return named ? fmt::format("the kernel binds only {}, which its driver_override names", *named)
+                 : "no driver of the host takes it, or it was unbound from its driver";
+  if (named && *named != *driver)
+    return fmt::format("{} took it before its driver_override named {}", *driver, *named);
+  if (vfio::on_vfio_driver(function))
+    return named ? fmt::format(
+                       "its driver_override is {}, and Ferry did not set it: another program or a person did",
+                       *named)
+                 : "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= "
+                   "of vfio-pci, new_id)";
+  return named ? fmt::format("its driver_override is {}", *named)
+               : fmt::format("the kernel's choice: {} took it when it was found", *driver);
+}
+
 /// The reason for its mode, and the policy for it.
 void add_mode(Explanation& out, const ExplainInputs& inputs, const host::AcceleratorDescription& gpu) {
-  const auto& driver = gpu.function.driver;
-  const auto& driver_override = gpu.function.driver_override;
   std::string why;
   if (gpu.mode == policy::Mode::vgpu) {
     why = fmt::format("it has {} ({})", counted(gpu.vgpus.size(), "vGPU"), gpu.framework->name());
-  } else if (gpu.mode == policy::Mode::passthrough) {
-    why = gpu.prior ? "Ferry bound it to vfio; " + before(*gpu.prior)
-          : driver_override
-              ? fmt::format(
-                    "its driver_override is {}, and Ferry did not set it: another program or a person did",
-                    *driver_override)
-              : "there is no driver override and no record of Ferry: the driver took it by its IDs (ids= of "
-                "vfio-pci, new_id)";
+  } else if (!gpu.prior) {
+    why = why_unrecorded(inputs, gpu.function);
   } else {
-    why = gpu.prior         ? "Ferry has a record of binding it; " + before(*gpu.prior)
-          : !driver         ? "no driver of the host takes it, or it was unbound from its driver"
-          : driver_override ? fmt::format("its driver_override is {}", *driver_override)
-                            : fmt::format("the kernel's choice: {} took it when it was found", *driver);
+    why = gpu.mode == policy::Mode::passthrough ? "Ferry bound it to vfio; "
+                                                : "Ferry has a record of binding it; ";
+    why += before(*gpu.prior);
   }
   out.add("reason", std::move(why));
   if (!inputs.description.desired) {
@@ -84,6 +99,34 @@ void add_objections(const host::AcceleratorDescription& description, const std::
       description.condition.hint.empty()) {
     ways.push_back({.command = "ferry doctor", .does = "lists what is wrong with this host"});
   }
+}
+
+/// The way back from vfio, or why there is none even if no user has it.
+void add_unbind(const ExplainInputs& inputs, const vfio::AcceleratorRules& rules,
+                const vfio::PciAddress& address, const std::string& does, std::vector<Way>& ways) {
+  vfio::RebindRequest request;
+  request.accelerators = {address};
+  const vfio::RebindPlan plan =
+      vfio::plan_unbind(inputs.snapshot.inventory, rules, request, vfio::UseReport{}, inputs.snapshot.journal,
+                        vfio::stuck_functions(inputs.snapshot.stuck, inputs.snapshot.inventory));
+  if (plan.refusals.empty())
+    return ways.push_back({.command = "ferry vfio unbind --device " + address.text(), .does = does});
+  const vfio::Refusal& refusal = plan.refusals.front();
+  add_reasons(refusal.reasons, refusal.hint, "it cannot go back to the host: ", ways);
+}
+
+/// Why Ferry makes and removes no vGPU of the GPU now; empty: it does.
+std::string no_vgpu_changes(const host::AcceleratorDescription& gpu) {
+  const auto stuck = std::ranges::find(gpu.findings, vfio::RuleId::stuck_write, &vfio::Finding::rule);
+  return stuck == gpu.findings.end() ? gpu.vgpu_problem : stuck->text;
+}
+
+Way removal_way(const ExplainInputs& inputs, const host::AcceleratorDescription& gpu, std::string does) {
+  const std::string why_not = no_vgpu_changes(gpu);
+  if (!why_not.empty())
+    return {.command = {},
+            .does = fmt::format("Ferry removes no vGPU of {} meanwhile: {}", gpu.address().text(), why_not)};
+  return {.command = removal_of(inputs, gpu.address()), .does = std::move(does)};
 }
 
 void add_vgpus(Explanation& out, const host::AcceleratorDescription& description) {
@@ -155,13 +198,14 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       } else if (!description.group_viable) {
         add_objections(description, "no VM can have it: ", ways);
       }
-      ways.push_back({.command = "ferry vfio unbind --device " + address,
-                      .does = description.prior && description.prior->driver
-                                  ? "returns it to " + *description.prior->driver
-                                  : "returns it to the host"});
+      add_unbind(inputs, inputs.rules, description.address(),
+                 description.prior && description.prior->driver
+                     ? "returns it to " + *description.prior->driver
+                     : "returns it to the host",
+                 ways);
       break;
     case policy::Mode::vgpu:
-      ways.push_back({.command = removal_of(inputs, description.address()), .does = "removes its vGPUs"});
+      ways.push_back(removal_way(inputs, description, "removes its vGPUs"));
       break;
     case policy::Mode::host:
       if (description.bindable) {
@@ -170,7 +214,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
       } else {
         add_objections(description, kNoBind, ways);
       }
-      if (description.framework->makes_vgpus())
+      if (description.framework->makes_vgpus() && no_vgpu_changes(description).empty())
         ways.push_back({.command = "ferry vgpu apply -f FILE", .does = "divides it by a profile"});
       break;
   }
@@ -228,15 +272,21 @@ std::string relation(const host::AcceleratorDescription& gpu, const vfio::PciFun
 }  // namespace
 
 std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFunction& function) {
-  const std::string address = function.address.text();
-  if (vfio::on_vfio_driver(function))
-    return {{.command = "ferry vfio unbind --device " + address, .does = "returns it to the host"}};
+  const host::NodeSnapshot& snapshot = inputs.snapshot;
   std::vector<Way> ways;
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
-  const std::vector<vfio::Unit> units = vfio::units_of(inputs.snapshot.inventory, {function.address}, {});
-  const auto findings = vfio::judge(units.front(), inputs.snapshot.inventory, rules,
-                                    {.use = &inputs.snapshot.use, .carriers = &inputs.carriers});
+  if (vfio::on_vfio_driver(function)) {
+    add_unbind(inputs, rules, function.address, "returns it to the host", ways);
+    return ways;
+  }
+  const std::vector<vfio::Unit> units = vfio::units_of(snapshot.inventory, {function.address}, {});
+  const auto stuck = vfio::stuck_functions(snapshot.stuck, snapshot.inventory);
+  const auto findings = vfio::judge(units.front(), snapshot.inventory, rules,
+                                    {.use = &snapshot.use,
+                                     .stuck = &stuck,
+                                     .unreadable_records = &snapshot.journal.unreadable,
+                                     .carriers = &inputs.carriers});
   std::vector<std::string> reasons;
   std::string hint;
   for (const vfio::Finding& finding : findings) {
@@ -244,7 +294,8 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
     reasons.push_back(finding.text);
     if (hint.empty()) hint = finding.advice;
   }
-  if (reasons.empty()) return {{.command = "ferry vfio bind --device " + address, .does = "gives it to VMs"}};
+  if (reasons.empty())
+    return {{.command = "ferry vfio bind --device " + function.address.text(), .does = "gives it to VMs"}};
   add_reasons(reasons, hint, kNoBind, ways);
   return ways;
 }
@@ -326,8 +377,7 @@ Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
   ways.reserve(found.vgpu->users.size() + 1);
   for (const vfio::DeviceUser& user : found.vgpu->users)
     ways.push_back({.command = {}, .does = std::string(user.remedy())});
-  ways.push_back({.command = removal_of(inputs, found.gpu->address()),
-                  .does = "removes it, with all others of its GPU"});
+  ways.push_back(removal_way(inputs, *found.gpu, "removes it, with all others of its GPU"));
   add_ways(out, ways);
   return out;
 }

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
+#include "cli/options/selection.h"
 #include "cli/output/document.h"
 #include "cli/output/rebind_report.h"
 #include "cli/output/vgpu_report.h"
@@ -16,7 +18,6 @@
 #include "host/gpu_conditions.h"
 #include "host/gpu_numbers.h"
 #include "host/node_observation.h"
-#include "policy/policy_comparison.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
@@ -52,20 +53,20 @@ bool writes(const host::NodeOutcome& node) {
 struct PolicyHere {
   policy::ResolvedPolicy resolved;
   std::vector<std::string> idle;  ///< items that match no GPU
+  std::string no_gpus;            ///< the sentence where no GPU counts
 };
 
 /// Warns on stderr of items that match no GPU.
 Result<PolicyHere> read_policy_here(const Session& session, const policy::Policy& policy) {
   const auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(inventory.error());
-  const auto vgpus =
-      vgpu::scan_known_vgpus(*session.host, *inventory, policy::rules_for(policy, session.rules));
+  const vfio::AcceleratorRules rules = policy::rules_for(policy, session.rules);
+  const auto vgpus = vgpu::scan_known_vgpus(*session.host, *inventory, rules);
   if (!vgpus) return fail(vgpus.error());
   const policy::ModelNames models = model_names(session);
-  PolicyHere out{.resolved = policy::resolve(policy, *vgpus, models),
-                 .idle = policy::items_without_gpu(policy, *vgpus, models)};
-  warn_of_idle(out.idle);
-  return out;
+  return PolicyHere{.resolved = policy::resolve(policy, *vgpus, models),
+                    .idle = idle_items(policy, *inventory, rules, *vgpus, models),
+                    .no_gpus = no_gpus(*inventory, rules)};
 }
 
 template <typename Node>
@@ -87,7 +88,7 @@ VerbOutput show(const Session& session, const policy::Policy& policy, const Node
     }
   }
   if (writes(node)) all.status = once_written(all.status);
-  if (all.text.empty()) all.text = "nothing to do: there are no GPUs on this host\n";
+  if (all.text.empty()) all.text = fmt::format("nothing to do: {}\n", here.no_gpus);
   return all;
 }
 
@@ -102,12 +103,18 @@ void refuse(vgpu::GpuOutcome& gpu, Error error) {
 
 /// Refuses the GPUs with nothing to do that are in their modes and do not work there, as hostd does.
 template <typename Node>
-Result<> refuse_unready(const host::NodeContext& context, const policy::Policy& policy,
-                        const PolicyHere& here, Node& node) {
-  const auto scanned = host::scan_node(host::context_for(context, policy));
+Result<> refuse_unready(const Session& session, const host::NodeContext& context,
+                        const policy::Policy& policy, const PolicyHere& here, Node& node) {
+  auto scanned = host::scan_node(host::context_for(context, policy));
   if (!scanned) return fail(scanned.error());
   std::map<vfio::PciAddress, policy::Mode> modes = here.resolved.modes;
   std::erase_if(modes, [&](const auto& one) { return context.dra.contains(one.first); });
+  std::vector<vfio::PciAddress> driverless;
+  for (const auto& [gpu, mode] : modes) {
+    const vfio::PciFunction* function = scanned->inventory.find(gpu);
+    if (function != nullptr && !function->driver) driverless.push_back(gpu);
+  }
+  read_overrides_shortly(session, driverless, scanned->inventory);  // for the hint
   const host::GpuConditions known = host::conditions_of(node);
   host::GpuConditions conditions = known;
   host::add_unready(*scanned, modes, conditions);
@@ -139,7 +146,7 @@ ExitStatus apply_preview(const Session& session, const policy::Policy& policy, b
   warn_of_claims(*context);
   auto preview = host::preview_policy(*context, policy);
   if (!preview) return complain(preview.error());
-  if (const auto judged = refuse_unready(*context, policy, *here, *preview); !judged)
+  if (const auto judged = refuse_unready(session, *context, policy, *here, *preview); !judged)
     return complain(judged.error());
   return print(session, show(session, policy, *preview, *here));
 }
@@ -173,7 +180,7 @@ ExitStatus apply_verb(const Session& session, const ProfileOptions& options) {
     return host::apply_policy(*context, *policy);
   }();
   if (!outcome) return complain(outcome.error());
-  if (auto judged = refuse_unready(*context, *policy, *here, *outcome); !judged && !outcome->error)
+  if (auto judged = refuse_unready(session, *context, *policy, *here, *outcome); !judged && !outcome->error)
     outcome->error = std::move(judged).error();
   return print(session, show(session, *policy, *outcome, *here));
 }

@@ -12,6 +12,7 @@
 
 #include "api/files.h"
 #include "api/host_status.h"
+#include "cli/output/vgpu_report.h"
 #include "common/file_status.h"
 #include "common/process/standard_streams.h"
 #include "host/claims/claim_record.h"
@@ -23,6 +24,7 @@
 #include "kubevirt-plugin/discovery/device_names.h"
 #include "mdev/vgpu_inventory.h"
 #include "policy/kubernetes_files.h"
+#include "policy/policy_comparison.h"
 #include "policy/policy_yaml.h"
 #include "vfio/bind/driver_choice.h"
 #include "vfio/confidential/mode_setting.h"
@@ -60,19 +62,13 @@ std::optional<std::chrono::seconds> age_of(const HostFs& host, const char* path)
   return std::max(age, std::chrono::seconds{0});
 }
 
-// A row of `status` waits only shortly for a driver that hangs. Without its answer the row stays as the scan
-// filled it.
 void read_overrides_for(const Session& session, const vfio::AcceleratorRules& rules, bool details,
                         const std::vector<vfio::PciAddress>& members, vfio::Inventory& inventory) {
   if (details) return vfio::read_overrides(*session.host, *session.writer, members, inventory);
-  constexpr std::chrono::milliseconds kShortly{1000};
   auto accelerators = members;
   std::erase_if(accelerators,
                 [&](const vfio::PciAddress& address) { return !rules.match(*inventory.find(address)); });
-  vfio::Inventory read = inventory;
-  vfio::read_overrides(*session.host, *session.writer, accelerators, read, kShortly);
-  for (const vfio::PciAddress& address : accelerators)
-    inventory.functions.at(address).driver_override = read.find(address)->driver_override;
+  read_overrides_shortly(session, accelerators, inventory);
 }
 
 void add_use(const Session& session, host::NodeSnapshot& snapshot,
@@ -163,6 +159,16 @@ Result<policy::Policy> chosen_policy(const ProfileOptions& options) {
   return policy::select_policy(*file, options.name);
 }
 
+std::vector<std::string> idle_items(const policy::Policy& policy, const vfio::Inventory& inventory,
+                                    const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,
+                                    const policy::ModelNames& models) {
+  auto idle = policy::items_without_gpu(policy, vgpus, models);
+  warn_of_idle(idle);
+  const std::string other = counted_by_name(inventory, rules);
+  if (!idle.empty() && !other.empty()) print_to_stderr("hint: {}\n", other);
+  return idle;
+}
+
 policy::ModelNames model_names(const Session& session) {
   return [names = std::make_shared<plugin::DeviceNames>(*session.host)](const vfio::PciFunction& gpu) {
     return names->find(gpu.vendor, gpu.device).value_or("");
@@ -202,6 +208,15 @@ Result<host::NodeContext> hostd_context(const Session& session, const host::Node
   return context;
 }
 
+void read_overrides_shortly(const Session& session, const std::vector<vfio::PciAddress>& functions,
+                            vfio::Inventory& inventory) {
+  constexpr std::chrono::milliseconds kShortly{1000};
+  vfio::Inventory read = inventory;
+  vfio::read_overrides(*session.host, *session.writer, functions, read, kShortly);
+  for (const vfio::PciAddress& address : functions)
+    inventory.functions.at(address).driver_override = read.find(address)->driver_override;
+}
+
 Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::AcceleratorRules& rules,
                                          bool details) {
   host::NodeSnapshot snapshot;
@@ -230,7 +245,11 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
   snapshot.unsanitized = or_note(host::unsanitized_gpus(*session.host), snapshot);
   snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
-  if (vfio::has_interrupted_mode_change(*session.host))
+  if (!vfio::mode_record_of(*session.host))
+    snapshot.notes.emplace_back(
+        "the record of a change of the confidential mode cannot be read: start no VM with a GPU of NVIDIA "
+        "before you have done what docs/cc.md says");
+  else if (vfio::has_interrupted_mode_change(*session.host))
     snapshot.notes.emplace_back(
         "a change of the confidential mode was interrupted: start no VM with its GPUs before `ferry cc set` "
         "has "

@@ -42,6 +42,12 @@ Result<policy::PolicyFile> policies_of(const ProfileOptions& options);
 /// of this policy's content, or one that cannot be read, is there.
 bool warn_of_numbers(const Session& session, const policy::Policy& policy);
 
+/// The items of `policy` that match no GPU. Warns of them on stderr, with a GPU that counts only where it is
+/// named as the hint. `rules`: those for the policy.
+std::vector<std::string> idle_items(const policy::Policy& policy, const vfio::Inventory& inventory,
+                                    const vfio::AcceleratorRules& rules, const mdev::VgpuInventory& vgpus,
+                                    const policy::ModelNames& models);
+
 /// The names of this host's models, as `status` shows them. `session` must outlive them.
 policy::ModelNames model_names(const Session& session);
 
@@ -66,6 +72,11 @@ host::NodeProbes hostd_probes(const Session& session);
 /// sleeps. Facts that cannot be read beside the scan become notes. Errors: the host itself cannot be scanned.
 Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::AcceleratorRules& rules,
                                          bool details = false);
+
+/// Reads driver_override of `functions`, which `inventory` has, and waits only shortly for a driver that
+/// hangs. Without its answer the function stays as the scan filled it.
+void read_overrides_shortly(const Session& session, const std::vector<vfio::PciAddress>& functions,
+                            vfio::Inventory& inventory);
 
 /// Reads the input of an explanation.
 Result<ExplainInputs> read_explain_inputs(const Session& session);

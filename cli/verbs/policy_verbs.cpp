@@ -120,12 +120,15 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   // Under hostd the numbers mean the GPUs that it has counted.
   const auto numbered = host::resolve_numbers(*session.host, *policy, node->vgpus);
   if (!numbered) return complain(numbered.error());
-  const auto asked = policy::resolve(numbered->policy, node->vgpus, models).modes;
-  for (const auto& [gpu, mode] : asked)
+  const policy::ResolvedPolicy asked = policy::resolve(numbered->policy, node->vgpus, models);
+  if (const auto allowed = policy::check_allocations(asked, node->inventory, node->vgpus); !allowed)
+    return complain(allowed.error());
+  if (const auto possible = host::check_possible(asked, node->inventory); !possible)
+    return complain(possible.error());
+  for (const auto& [gpu, mode] : asked.modes)
     if (mode == policy::Mode::passthrough)
       vfio::wake_sleepers(*session.host, vfio::concerned(node->inventory, {gpu}), node->inventory);
-  const auto idle = policy::items_without_gpu(numbered->policy, node->vgpus, models);
-  warn_of_idle(idle);
+  const auto idle = idle_items(numbered->policy, node->inventory, rules, node->vgpus, models);
   for (const std::string& note : numbered->uncounted) print_to_stderr("warning: {}\n", note);
   std::string out;
   json gpus = json::array();

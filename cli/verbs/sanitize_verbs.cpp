@@ -135,17 +135,16 @@ ExitStatus sanitize_verb(const Session& session, const SanitizeOptions& options)
     return refuse("the node has no policy, or its policy has `sanitize: off`",
                   "set its key `sanitize` to best-effort or required");
   const auto function = vfio::read_function(*session.host, before->address);
+  const bool has_failed = before->status.state == api::SanitizeState::failed;
   if (!options.accepts && (!function || !vfio::on_vfio_driver(*function)))
-    return refuse(
-        fmt::format("{} is not on vfio-pci", name),
-        fmt::format("`ferry vfio bind --device {}` binds it, and it is sanitized then; `--accept` lets "
-                    "the next claim have it",
-                    name));
+    return refuse(fmt::format("{} is not on vfio-pci", name),
+                  fmt::format("`ferry vfio bind --device {}` binds it, and it is sanitized then{}", name,
+                              has_failed ? "; `--accept` lets the next claim have it" : ""));
   if (before->status.state == api::SanitizeState::in_use)
     return refuse(
         fmt::format("{} is in use: {}", name, before->events.empty() ? "" : before->events.back().text),
         "it is sanitized once that user has ended");
-  if (options.accepts && before->status.state != api::SanitizeState::failed)
+  if (options.accepts && !has_failed)
     return refuse(fmt::format("{} is {}: there is no failure to accept", name, text(before->status.state)),
                   "");
   const auto runs = is_present(*session.host, api::kHostdLiveness);

@@ -77,6 +77,18 @@ std::string described(const Claim& claim) {
   return out;
 }
 
+/// Sanitizes the GPUs of a claim that ends, unless no pod can have had them, or it was done. Errc::refused:
+/// a program has one open; the message names it.
+Result<> sanitize_used(HostFs& host, const Sanitizer& sanitize, const NodeContext& context,
+                       const Claim& claim) {
+  if (claim.phase == ClaimPhase::intent) return {};
+  auto clean = sanitize_after(host, *context.rebind_context.writer, sanitize, claim);
+  if (clean) return clean;
+  const auto node = scan_node(context);
+  auto unused = node ? check_unused(context, *node, claim) : Result<>();
+  return unused ? clean : unused;
+}
+
 }  // namespace
 
 ClaimKeeper::ClaimKeeper(HostFs& host, const NodeProbes& uses, MakeContext make_context,
@@ -193,7 +205,7 @@ Result<ClaimPolicy> ClaimKeeper::read_policy() const {
 ClaimKeeper::Answer ClaimKeeper::make_ready(const api::ClaimRequest& request, const NodeContext& context,
                                             ScannedNode node, const ClaimPolicy& policy, ClaimRecord& record,
                                             Claim claim, bool is_new) {
-  claim.phase = ClaimPhase::intent;
+  if (claim.phase == ClaimPhase::done) claim.phase = ClaimPhase::again;
   const Claim* const known = record.find(claim.uid);
   if (known == nullptr || *known != claim) {
     record.put(claim);
@@ -224,7 +236,7 @@ ClaimKeeper::Answer ClaimKeeper::make_ready(const api::ClaimRequest& request, co
     return failed(claim.devices.size(), std::move(written).error());
   claim.phase = ClaimPhase::done;
   record.put(claim);
-  // Without the record the claim is still an intent, which the next request finishes.
+  // Without the record the claim is as before, and the next request finishes it.
   if (auto stored = store_claim_record(host_, record); !stored) return fail(std::move(stored).error());
   spdlog::info("{} is prepared: {}", claim.label(), described(claim));
   return results;
@@ -236,7 +248,8 @@ Result<> ClaimKeeper::remove_files(const std::string& uid) {
 
 Error ClaimKeeper::give_up(const NodeContext& context, ClaimRecord& record, const Claim& claim,
                            std::size_t devices, Error why) {
-  auto undone = undo(context, record, claim, devices);
+  auto undone = sanitize_used(host_, settings_.sanitize, context, claim);
+  if (undone) undone = undo(context, record, claim, devices);
   if (undone) undone = remove_files(claim.uid);
   if (!undone) {
     why.message += "; it could not be undone: " + undone.error().message;
@@ -268,13 +281,8 @@ Result<> ClaimKeeper::unprepare(const std::string& uid) {
   auto plain = make_context_(uses_);
   if (!plain) return fail(std::move(plain).error());
   const NodeContext context = with_gpus(std::move(*plain), gpus_of(api::ClaimRequest(), &claim));
-  if (claim.phase == ClaimPhase::done) {  // else it has been sanitized, or no pod has had it
-    if (auto clean = sanitize_after(host_, *context.rebind_context.writer, settings_.sanitize, claim);
-        !clean) {
-      const auto node = scan_node(context);
-      auto unused = node ? check_unused(context, *node, claim) : Result<>();
-      return unused ? clean : unused;  // the latter names the user
-    }
+  if (auto clean = sanitize_used(host_, settings_.sanitize, context, claim); !clean) return clean;
+  if (claim.phase != ClaimPhase::intent) {
     claim.phase = ClaimPhase::intent;
     record->put(claim);
     if (auto stored = store_claim_record(host_, *record); !stored) return stored;

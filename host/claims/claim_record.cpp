@@ -161,7 +161,7 @@ Result<GpusWithClaims> gpus_with_claims(const HostFs& host) {
                        .missing_functions = std::move(record->missing_functions),
                        .made_functions = std::move(record->made_functions)};
     for (Claim& claim : record->claims)
-      if (claim.phase == ClaimPhase::done) out.prepared.push_back(std::move(claim));
+      if (claim.phase != ClaimPhase::intent) out.prepared.push_back(std::move(claim));
     return out;
   }
   const auto file = host.read_file(api::kClaimableGpusFile);

@@ -4,7 +4,7 @@
 // `ferry dra` has its own record of the same claims, the checkpoint (dra/checkpoint.h).
 //
 //   {"version": 1, "boot_id": "0e7c...", "claims": [
-//     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done",
+//     {"uid": "5be0c3aa-...", "namespace": "studio", "name": "render-a", "phase": "intent | done | again",
 //      "devices": [
 //        {"gpu": "0000:3b:00.0", "type": null, "placement": null, "was_on_vfio": false,
 //         "gpus": [{"address": "0000:3b:00.0", "functions": 16}],
@@ -42,9 +42,10 @@ inline constexpr int kClaimRecordVersion = 1;
 enum class ClaimPhase {
   intent,  ///< devices are being made ready or undone; each may be in either state
   done,
+  again,  ///< was done, and has lost a device since; as intent, but pods may have the devices
 };
-inline constexpr Words<ClaimPhase, 2> kClaimPhases = {
-    {{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}}};
+inline constexpr Words<ClaimPhase, 3> kClaimPhases = {
+    {{"intent", ClaimPhase::intent}, {"done", ClaimPhase::done}, {"again", ClaimPhase::again}}};
 constexpr const auto& words_of(ClaimPhase /*phase*/) {
   return kClaimPhases;
 }
@@ -134,7 +135,7 @@ struct GpusWithClaims {
   std::set<vfio::PciAddress> gpus = {};
   std::vector<MissingFunctions> missing_functions = {};
   std::vector<std::string> made_functions = {};
-  std::vector<Claim> prepared = {};  ///< ClaimPhase::done
+  std::vector<Claim> prepared = {};  ///< pods may have their devices: not ClaimPhase::intent
   /// Why the record cannot be read. Each GPU for DRA (kClaimableGpusFile) may have a claim then, so that
   /// `gpus` has all of them. Absent: it was read.
   std::optional<Error> fault = {};

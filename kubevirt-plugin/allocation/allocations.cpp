@@ -95,6 +95,11 @@ void Allocations::put(const Resource& resource, Kept& kept) {
   auto& resource_devices = device_lists_[*at];
   resource_devices.env_prefix = resource.env_prefix;
   for (const auto& device : resource.devices) {
+    // The mark of an earlier process has the kubelet's ID.
+    if (auto mark = used_.extract(device.id)) {
+      mark.key() = device.host_name();
+      used_.insert(std::move(mark));
+    }
     Entry entry{.device = device, .fault = {}};
     // The kubelet counts by resource and ID, so under a new resource the device is free to it. Its pod keeps
     // the device under the resource that it asked for.
@@ -439,21 +444,29 @@ void Allocations::reconcile(std::span<const Holding> held, const Groups& groups,
 
 void Allocations::release(const std::set<Ticket>& tickets) {
   if (tickets.empty()) return;
+  std::set<std::uint32_t> groups;
   for (auto& resource_devices : device_lists_) {
     for (auto& entry : resource_devices.entries) {
       if (!tickets.contains(entry.user)) continue;
       entry.user = 0;
-      if (const auto* const order = sanitized(entry.device.host_name()))
-        used_[entry.device.id] = order->count;
-      mark_stale(entry.device.iommu_group);
+      groups.insert(entry.device.iommu_group);
     }
   }
   std::erase_if(claims_, [&](const Claim& claim) {
     if (!tickets.contains(claim.ticket)) return false;
     if (const auto* const order = sanitized(claim.id)) used_[claim.id] = order->count;
-    if (claim.group) mark_stale(*claim.group);
+    if (claim.group) groups.insert(*claim.group);
     return true;
   });
+  // The pod of one device has had the whole group, and a GPU may be listed for KubeVirt and for Kata.
+  for (auto& resource_devices : device_lists_) {
+    for (const auto& entry : resource_devices.entries) {
+      if (!groups.contains(entry.device.iommu_group)) continue;
+      resource_devices.stale = true;
+      if (const auto* const order = sanitized(entry.device.host_name()))
+        used_[entry.device.host_name()] = order->count;
+    }
+  }
 }
 
 const api::SanitizedDevice* Allocations::sanitized(std::string_view host_name) const {
@@ -462,7 +475,7 @@ const api::SanitizedDevice* Allocations::sanitized(std::string_view host_name) c
 }
 
 std::optional<std::uint64_t> Allocations::used_since(const Entry& entry) const {
-  const auto used = used_.find(entry.device.id);
+  const auto used = used_.find(entry.device.host_name());
   if (entry.user != 0 || used == used_.end()) return std::nullopt;
   const auto* const order = sanitized(entry.device.host_name());
   return order != nullptr && order->count == used->second ? std::optional(used->second) : std::nullopt;
@@ -484,7 +497,7 @@ void Allocations::follow(std::span<const api::SanitizedDevice> sanitized) {
   for (auto& resource_devices : device_lists_) {
     resource_devices.stale = true;
     for (const auto& entry : resource_devices.entries)
-      if (!used_since(entry)) used_.erase(entry.device.id);
+      if (!used_since(entry)) used_.erase(entry.device.host_name());
   }
 }
 

@@ -3,8 +3,9 @@
 // order. It neither asks the host nor calls listeners (allocation_core.h does); one thread at a time.
 // next_lists() decides how the kubelet sees a device's state.
 //
-// hostd sanitizes some devices after each use (api::SanitizedDevice). A release marks such a device as used.
-// The mark lasts until hostd's count has changed, and no request gets the device before that.
+// hostd sanitizes some devices after each use (api::SanitizedDevice). A release marks such devices of the
+// IOMMU group as used. A mark lasts until hostd's count has changed, and no request gets the device before
+// that.
 #pragma once
 
 #include <cstddef>
@@ -128,8 +129,8 @@ class Allocations {
   void replace(std::span<const Resource> scanned, std::span<const NotAdvertised> lost,
                std::span<const NotAdvertised> reassigned, const Groups& groups);
 
-  using UseCounts = std::map<std::string, std::uint64_t>;  ///< hostd's count at the release, by ID
-  /// The marks of an earlier plugin process.
+  using UseCounts = std::map<std::string, std::uint64_t>;  ///< hostd's count at the release, by name
+  /// The marks of an earlier plugin process, by ID.
   void remember_used(UseCounts used) { used_ = std::move(used); }
   /// Takes hostd's orders. A mark ends if its device has another count there, or is missing.
   void follow(std::span<const api::SanitizedDevice> sanitized);
@@ -179,7 +180,7 @@ class Allocations {
   std::set<Ticket> pending_;  // reservations while the host is being asked
   std::map<std::uint32_t, std::string> left_open_;
   std::map<std::string, api::SanitizedDevice, std::less<>> sanitized_;  // by the name in sysfs
-  UseCounts used_;                                                      // kept if a device is not listed
+  UseCounts used_;                        // by the name in sysfs; kept if a device is not listed
   std::map<std::string, Ticket> voided_;  // by ID: the ticket that made the earlier allocation void
   Ticket last_ticket_ = 0;
 };

@@ -98,6 +98,9 @@ TEST_F(ApplyVerb, RefusesAGpuThatDoesNotWorkForTheHost) {
   EXPECT_EQ(ferry({"apply", "-f", path("etc/ferry/host.yaml")}).status, 0);
   test::must(kernel_.write_attribute("sys/bus/pci/drivers/" + kernel_.driver_of(gpu) + "/unbind", gpu));
   is_refused("no driver has taken it: neither the host nor a VM can use it now");
+  test::must(kernel_.write_attribute("sys/bus/pci/devices/" + gpu + "/driver_override", "vfio-pci"));
+  EXPECT_THAT(ferry({"apply", "-f", path("etc/ferry/host.yaml"), "--dry-run"}).out,
+              HasSubstr("hint: the kernel binds only vfio-pci, which its driver_override names: `echo > "));
   kernel_.add_driver({.name = "pci-stub"});
   test::must(kernel_.write_attribute("sys/bus/pci/devices/" + gpu + "/driver_override", "pci-stub"));
   test::must(kernel_.write_attribute("sys/bus/pci/drivers/pci-stub/bind", gpu));

@@ -180,6 +180,12 @@ TEST_F(CcVerbs, StatusHasANoteAboutAnInterruptedChange) {
   EXPECT_EQ(gpus.at(0).at("findings").at(0).at("rule"), "interrupted-mode-change");
   EXPECT_NE(gpus.at(1).at("condition").at("word"), "blocked");
   EXPECT_EQ(cc({"plan", "on"}).status, 0) << "`ferry cc set` undoes it";
+  for (const char* record : {"", R"({"version": 2, "devices": []})"}) {
+    kernel_.file(kRecord, record);
+    const std::string out = status({});
+    EXPECT_THAT(out, HasSubstr("the record of a change of the confidential mode cannot be read"));
+    EXPECT_THAT(out, Not(HasSubstr("`ferry cc set")));
+  }
 }
 
 struct Refused {

@@ -456,6 +456,44 @@ TEST(ClusterFacts, SaysWhatLabelsAskForInTheAgentsOrder) {
   labels["gpu-ferry.io/policy"] = "mixed";
   EXPECT_EQ(asked(labels), "policy mixed");
   EXPECT_EQ(asked(json::object()), "");
+  EXPECT_EQ(asked({{"nvidia.com/gpu.workload.config", "vm-pasthrough"}}), "");
+  EXPECT_EQ(asked({{"nvidia.com/gpu.workload.config", "x"}, {"nvidia.com/vgpu.config", "v"}}),
+            "vGPU configuration v");
+}
+
+TEST(ClusterFacts, SaysWhatDoesNotCount) {
+  const auto said = [](const json& labels) {
+    kubectl::ClusterObjects objects;
+    objects.nodes = {gpu_node("n", labels, {})};
+    const auto cluster = kubectl::cluster_gpus(objects);
+    const std::string text = kubectl::node_text(cluster, cluster.nodes.at(0), {});
+    const auto from = text.find("asked for: ");
+    return text.substr(from, text.find('\n', from) - from);
+  };
+  constexpr const char* kMore = "; a policy's nodeSelector or a default may count (`kubectl ferry plan n`)";
+  EXPECT_EQ(said({{"zone", "a"}}), std::string("asked for: nothing by its own labels") + kMore);
+  json labels = {{"nvidia.com/gpu.workload.config", "vm-pasthrough"}};
+  EXPECT_EQ(said(labels),
+            std::string("asked for: nothing by its own labels (vm-pasthrough is no workload)") + kMore);
+  labels["nvidia.com/vgpu.config"] = "v";
+  EXPECT_EQ(said(labels), "asked for: vGPU configuration v (vm-pasthrough is no workload)");
+  labels = {{"nvidia.com/gpu.workload.config", "vm-vgpu"}, {"gpu-ferry.io/deploy", "true"}};
+  EXPECT_EQ(said(labels), "asked for: vm-vgpu, default vGPU configuration");
+  labels["gpu-ferry.io/deploy"] = "false";
+  EXPECT_EQ(said(labels),
+            "asked for: vm-vgpu, default vGPU configuration; gpu-ferry.io/deploy=false keeps Ferry off");
+}
+
+TEST(ClusterFacts, ShowsAFaultOfKatasRuntimes) {
+  json node = gpu_node("n", {{"gpu-ferry.io/state", "ready"}}, {});
+  node["metadata"]["annotations"]["gpu-ferry.io/kata-error"] = "kata-a: blocked: why";
+  kubectl::ClusterObjects objects;
+  objects.nodes = {kubectl::counted_node(node)};
+  const auto cluster = kubectl::cluster_gpus(objects);
+  EXPECT_THAT(kubectl::list_text(cluster, {}), HasSubstr("\nn: Kata: kata-a: blocked: why\n"));
+  EXPECT_THAT(kubectl::node_text(cluster, cluster.nodes.at(0), {}),
+              HasSubstr("\nKata error: kata-a: blocked: why\n"));
+  EXPECT_EQ(kubectl::list_document(cluster)["nodes"][0]["kata_error"], "kata-a: blocked: why");
 }
 
 TEST(ClusterFacts, PutsNothingIntoATerminalThatMovesItsCursor) {

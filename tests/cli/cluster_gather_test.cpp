@@ -486,13 +486,15 @@ TEST(ClusterChecks, WarnOfAFaultOfKatasRuntimes) {
   EXPECT_EQ(found_by(objects, "kata-runtimes"), "warn: kata-a: blocked: why");
 }
 
+std::string gpu_free(const kubectl::ClusterObjects& objects,
+                     const json& waits = vmi("studio", "render", "", {kWholeL40s}, "Scheduling")) {
+  std::string out;
+  for (const Check& check : kubectl::vm_checks(waits, objects, std::vector<json>()))
+    if (check.id == "gpu-free") out += std::string(text(check.verdict)) + ": " + check.found;
+  return out;
+}
+
 TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
-  const auto gpu_free = [](const kubectl::ClusterObjects& objects) -> std::string {
-    const json waits = vmi("studio", "render", "", {kWholeL40s}, "Scheduling");
-    for (const Check& check : kubectl::vm_checks(waits, objects, std::vector<json>()))
-      if (check.id == "gpu-free") return std::string(text(check.verdict)) + ": " + check.found;
-    return {};
-  };
   auto objects = healthy();
   EXPECT_THAT(gpu_free(objects), HasSubstr("pass: node n has 1 free"));
   objects.pods.push_back(launcher("studio", "render", "n", {{kWholeL40s, 1}}));
@@ -500,6 +502,42 @@ TEST(VmChecks, CountADeviceOfTheVmsOwnPodAsAllocated) {
   objects.pods.back()["spec"].erase("nodeName");
   objects.pods.push_back(launcher("studio", "other", "n", {{kWholeL40s, 1}}));
   EXPECT_THAT(gpu_free(objects), HasSubstr("which no node has free")) << "its pod is on no node yet";
+}
+
+TEST(VmChecks, LookForAllDevicesOnOneNode) {
+  json waits = vmi("studio", "render", "", {kWholeL40s, kEighthA40, "example.com/nic"}, "Pending");
+  kubectl::ClusterObjects objects;
+  objects.nodes = {gpu_node("n1", json::object(), {{kWholeL40s, 2}}),
+                   gpu_node("n2", json::object(), {{kEighthA40, 2}})};
+  const std::string l40s = std::string(" free of ") + kWholeL40s;
+  const std::string a40 = std::string(" free of ") + kEighthA40;
+  EXPECT_EQ(gpu_free(objects, waits), std::string("fail: it asks for 1 x ") + kWholeL40s + ", 1 x " +
+                                          kEighthA40 + ", which no node has free together: n1 has 2" + l40s +
+                                          ", 0" + a40 + "; n2 has 0" + l40s + ", 2" + a40);
+  objects.nodes.push_back(gpu_node("n3", json::object(), {{kWholeL40s, 1}, {kEighthA40, 1}}));
+  EXPECT_EQ(gpu_free(objects, waits), "pass: node n3 has 1" + l40s + ", 1" + a40);
+  waits["spec"]["affinity"]["nodeAffinity"] = json::object();
+  EXPECT_THAT(gpu_free(objects, waits), HasSubstr("; the VM's affinity is not judged"));
+  objects.nodes[2]["spec"]["unschedulable"] = true;
+  EXPECT_THAT(gpu_free(objects, waits),
+              HasSubstr("; n3 has 1" + l40s + ", 1" + a40 + ", and takes no pods now"));
+  objects.pods = {launcher("studio", "render", "n3", {{kWholeL40s, 1}, {kEighthA40, 1}})};
+  EXPECT_EQ(gpu_free(objects, waits),
+            std::string("pass: 1 x ") + kWholeL40s + ", 1 x " + kEighthA40 + " are allocated to it");
+}
+
+TEST(VmChecks, CountTheNodesOfTheNodeSelectorAlone) {
+  json pinned = vmi("studio", "render", "", {kWholeL40s}, "Pending");
+  EXPECT_EQ(kubectl::node_selector_of(pinned), "");
+  pinned["spec"]["nodeSelector"] = {{"zone", "a"}, {"kubernetes.io/hostname", "n"}};
+  EXPECT_EQ(kubectl::node_selector_of(pinned), "kubernetes.io/hostname=n,zone=a");
+  EXPECT_THAT(gpu_free(healthy(), pinned), HasSubstr("pass: node n has 1 free"));
+  EXPECT_EQ(gpu_free({}, pinned),
+            "fail: no node has the labels of its nodeSelector: kubernetes.io/hostname=n,zone=a");
+  kubectl::ClusterObjects other;
+  other.nodes = {gpu_node("n", json::object(), {{kEighthA40, 1}})};
+  EXPECT_EQ(gpu_free(other, pinned), std::string("fail: it asks for ") + kWholeL40s +
+                                         ", which no node with kubernetes.io/hostname=n,zone=a advertises");
 }
 
 TEST(VmChecks, DoNotFailAVmWithClaims) {

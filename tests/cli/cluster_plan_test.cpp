@@ -167,6 +167,39 @@ TEST_F(ClusterPlan, TakesALabelAloneForANote) {
   EXPECT_THAT(noted.notes, Contains(HasSubstr("where the DaemonSet of that label exists")));
 }
 
+TEST_F(ClusterPlan, KnowsTheLabelThatKeepsFerryOff) {
+  using Effect = kubectl::LabelPlan::Effect;
+  const kubectl::LabelPlan away = planned({"gpu-ferry.io/deploy=false", "gpu-ferry.io/policy=whole"});
+  EXPECT_EQ(away.effect, Effect::left_as_is);
+  EXPECT_THAT(away.notes, ElementsAre(HasSubstr("Ferry's pods leave the node")));
+  EXPECT_THAT(kubectl::plan_text(away, {}),
+              HasSubstr("then asked for: nothing: the label gpu-ferry.io/deploy=false keeps Ferry off\n"));
+  EXPECT_EQ(planned({"gpu-ferry.io/deploy=false", "gpu-ferry.io/policy-"}).effect, Effect::left_as_is);
+  EXPECT_EQ(planned({"gpu-ferry.io/deploy=true"}).effect, Effect::same) << "any other word lets Ferry in";
+
+  server.edit("/api/v1/nodes/gpu-3", labels("gpu-ferry.io/deploy", "false"));
+  EXPECT_EQ(planned({"gpu-ferry.io/policy=whole"}).effect, Effect::same) << "it is off before and after";
+  EXPECT_EQ(planned({"gpu-ferry.io/policy=hole"}).effect, Effect::same);
+  EXPECT_EQ(planned({"gpu-ferry.io/deploy-", "gpu-ferry.io/policy=hole"}).effect, Effect::invalid);
+  const kubectl::LabelPlan back = planned({"gpu-ferry.io/deploy-"});
+  EXPECT_EQ(back.effect, Effect::change);
+  EXPECT_THAT(back.notes, ElementsAre(HasSubstr("Ferry's pods come to the node")));
+  EXPECT_THAT(kubectl::plan_text(back, {}),
+              AllOf(HasSubstr("policies:\n  mixed:"), HasSubstr("in use: 1 x")));
+  const kubectl::LabelPlan idle = planned({"gpu-ferry.io/deploy-", "gpu-ferry.io/policy-"});
+  EXPECT_EQ(idle.effect, Effect::same);
+  EXPECT_THAT(idle.notes, ElementsAre(HasSubstr("Ferry's pods come to the node")));
+}
+
+TEST_F(ClusterPlan, SaysWhyNoPodIsOnANodeThatKeepsFerryOff) {
+  server.put(gpu_node("gpu-9", {{"gpu-ferry.io/policy", "mixed"}, {"gpu-ferry.io/deploy", "false"}}, {}));
+  server.put(config_map("elsewhere", "ferry", kTwoPolicies));
+  const auto back = plan({"gpu-ferry.io/deploy-"}, "gpu-9");
+  ASSERT_TRUE(back) << message_of(back);
+  EXPECT_EQ(back->effect, kubectl::LabelPlan::Effect::change);
+  EXPECT_THAT(back->notes, Contains(HasSubstr("gpu-ferry.io/deploy=false keeps it off")));
+}
+
 TEST_F(ClusterPlan, IsNoneOfANodeThatIsNotThere) {
   EXPECT_EQ(code_of(plan({}, "gpu-33")), Errc::not_found);
 }

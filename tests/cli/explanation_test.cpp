@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/output/explanation.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -90,6 +92,69 @@ TEST_F(ExplainAdvertisedDevice, ShowsTheRegistersThatHostdHasRead) {
   EXPECT_THAT(with(registers), HasSubstr("its firmware is in recovery mode"));
   EXPECT_THAT(with({.facts = {.problem = "driver nvidia owns it"}}),
               HasSubstr("not read: driver nvidia owns it"));
+}
+
+TEST_F(ExplainAdvertisedDevice, OffersNoChangeOfDriversThatIsRefused) {
+  constexpr const char* kOfTheHost = "0000:3b:00.0";
+  const auto describe = [&] { inputs.description = host::describe_node(inputs.snapshot, inputs.rules, {}); };
+  const auto changes = [](const char* what, const std::string& why) {
+    return AllOf(HasSubstr(what + (": " + why)), Not(HasSubstr("--device")));
+  };
+  const auto are_refused = [&](const std::string& why) {
+    describe();
+    EXPECT_THAT(explained(kGpu), changes("it cannot go back to the host", why));
+    EXPECT_THAT(explained(kOfTheHost), changes("it cannot be bound to vfio", why));
+  };
+  for (const char* gpu : {kGpu, kOfTheHost}) {
+    inputs.snapshot.stuck.push_back({.pid = 7, .act = "write x", .value = gpu, .kernel_state = {}});
+    const auto group = inputs.snapshot.inventory.find(must(vfio::PciAddress::parse(gpu)))->iommu_group;
+    inputs.snapshot.journal.unreadable.emplace(group.value(),
+                                               Error{.code = Errc::failed, .message = "it is torn"});
+  }
+  are_refused("an earlier write to ");
+  inputs.snapshot.stuck.clear();
+  are_refused("it is torn");
+}
+
+TEST_F(ExplainAdvertisedDevice, OffersNoRemovalOfVgpusThatIsRefused) {
+  for (host::AcceleratorDescription& gpu : inputs.description.accelerators)
+    if (!gpu.vgpus.empty()) gpu.vgpu_problem = "one is in no IOMMU group";
+  for (const char* word : {"0000:af:00.0", "566b0cda-8c18-5fd3-92cb-496c5a60815f"})
+    EXPECT_THAT(explained(word),
+                AllOf(HasSubstr("Ferry removes no vGPU of 0000:af:00.0 meanwhile: one is in no IOMMU group"),
+                      Not(HasSubstr("vgpu delete"))));
+}
+
+TEST_F(ExplainAdvertisedDevice, NamesAnOverrideOnlyWhereItIsTheCause) {
+  const auto found = std::ranges::find(inputs.description.accelerators, must(vfio::PciAddress::parse(kGpu)),
+                                       &host::AcceleratorDescription::address);
+  ASSERT_NE(found, inputs.description.accelerators.end());
+  host::AcceleratorDescription& gpu = *found;
+  gpu.prior.reset();
+  gpu.function.vfio_devices.clear();
+  struct Row {
+    std::optional<std::string> driver;
+    std::optional<std::string> named;
+    std::string reason;
+  };
+  for (const Row& row :
+       {Row{"vfio-pci", "vfio-pci", "its driver_override is vfio-pci, and Ferry did not set it"},
+        Row{"vfio-pci", {}, "the driver took it by its IDs"},
+        Row{"vfio-pci", "nvidia", "vfio-pci took it before its driver_override named nvidia"},
+        Row{"nvidia", "vfio-pci", "nvidia took it before its driver_override named vfio-pci"},
+        Row{"nvidia", "nvidia", "its driver_override is nvidia"},
+        Row{"nvidia", {}, "the kernel's choice: nvidia took it when it was found"},
+        Row{{}, "vfio-pci", "the kernel binds only vfio-pci, which its driver_override names"},
+        Row{{}, {}, "no driver of the host takes it, or it was unbound from its driver"}}) {
+    gpu.function.driver = row.driver;
+    gpu.function.driver_override = row.named;
+    gpu.mode = row.driver == "vfio-pci" ? policy::Mode::passthrough : policy::Mode::host;
+    EXPECT_THAT(explained(kGpu), HasSubstr(row.reason));
+  }
+  gpu.function.override_unread = true;
+  EXPECT_THAT(explained(kGpu), HasSubstr("not known: its driver_override was not read"));
+  inputs.snapshot.journal.unreadable.emplace(31U, Error{.code = Errc::failed, .message = "it is torn"});
+  EXPECT_THAT(explained(kGpu), HasSubstr("not known: the record of Ferry about group 31 cannot be read"));
 }
 
 TEST_F(ExplainAdvertisedDevice, SeesWhetherThePluginRuns) {

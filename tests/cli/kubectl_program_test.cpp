@@ -69,6 +69,8 @@ class KubectlFerry : public testing::Test {
     };
     const auto& objects = test::composed_cluster("passthrough").objects;
     if (refuse_) return {.status = 403, .body = R"({"kind": "Status", "reason": "Forbidden", "code": 403})"};
+    if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&labelSelector=kubernetes.io%2Fhostname%3Dcpu-1&"))
+      return list({objects.nodes.back()});
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=&")) return list(objects.nodes);
     if (seen.path.starts_with("/api/v1/nodes?fieldSelector=metadata.name%3Dgpu-1&"))
       return list({objects.nodes.front()});
@@ -85,6 +87,8 @@ class KubectlFerry : public testing::Test {
         if (seen.path.find("metadata.name%3D" + vmi["metadata"]["name"].get<std::string>() + "&") !=
             std::string::npos)
           named.push_back(vmi);
+      for (json& vmi : named)
+        if (pins_) vmi["spec"]["nodeSelector"] = {{"kubernetes.io/hostname", "cpu-1"}};
       return list(named);
     }
     return {.status = 404, .body = "404 page not found\n"};
@@ -101,6 +105,7 @@ class KubectlFerry : public testing::Test {
   std::atomic<bool> refuse_ = false;
   std::atomic<bool> hides_kubevirts_ = false;
   std::atomic<bool> has_kubevirt_ = false;  ///< one that permits everything
+  std::atomic<bool> pins_ = false;          ///< VMs to a node without GPUs
   test::ScratchDirectory folder_;
   test::HttpStandin server_{[this](const ReceivedRequest& seen) { return answer(seen); }};
 };
@@ -141,6 +146,10 @@ TEST_F(KubectlFerry, ExplainsAVm) {
   EXPECT_THAT(vm.out, AllOf(StartsWith("VM studio/render-c: ready, with remarks"),
                             HasSubstr("vm-asks-for-gpus"), HasSubstr("has 1 free of")));
   EXPECT_EQ(run({"doctor", "vm", "studio/render-x"}).status, 2);
+  pins_ = true;
+  const auto pinned = run({"doctor", "vm", "studio/render-c"});
+  EXPECT_EQ(pinned.status, 1) << pinned.out << pinned.err;
+  EXPECT_THAT(pinned.out, HasSubstr("kubernetes.io/hostname=cpu-1"));
 }
 
 TEST_F(KubectlFerry, AsksNoServerAboutAWrongTarget) {

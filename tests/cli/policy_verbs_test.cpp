@@ -78,6 +78,25 @@ TEST_F(PolicyVerbs, AssertSaysWhatDiffers) {
   EXPECT_EQ(ferry({"assert", "-f", path("p.yaml")}).status, 2);
 }
 
+TEST_F(PolicyVerbs, AssertRefusesWhatApplyRefusesOnAnyHost) {
+  kernel_.add_function(
+      {.address = "0000:07:01.0", .group = 7, .driver = "vfio-pci", .driver_override = "vfio-pci"});
+  kernel_.file("p.yaml",
+               "version: v2\npolicies:\n"
+               "  half:\n  - {devices: [1], mode: passthrough}\n  - {devices: [2], mode: host}\n"
+               "  mixed:\n  - {devices: [1], mode: passthrough}\n  - {devices: [2], allocation: dra}\n"
+               "  claimed:\n  - {devices: [1], allocation: dra}\n");
+  for (const char* policy : {"half", "mixed", "claimed"})
+    for (const std::vector<std::string>& verb :
+         {std::vector<std::string>{"assert"}, {"apply", "--dry-run"}}) {
+      std::vector<std::string> words = verb;
+      words.insert(words.end(), {"-f", path("p.yaml"), "-c", policy});
+      const auto said = ferry(words);
+      EXPECT_EQ(said.status, 4) << policy << said.out << said.err;
+      EXPECT_THAT(said.err, HasSubstr("but they share an IOMMU group")) << policy;
+    }
+}
+
 TEST_F(PolicyVerbs, LeaveGpusForClaimsToTheirClaims) {
   kernel_.file("p.yaml", "version: v2\npolicies:\n  a: [{devices: all, allocation: dra}]\n");
   const auto asserted = ferry({"assert", "-f", path("p.yaml")});

@@ -20,6 +20,7 @@ using test::must;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 using vfio::Sanitizing;
 
 class ClaimSanitizing : public testing::Test {
@@ -139,6 +140,50 @@ TEST_F(ClaimSanitizing, TakesNoGpuFromAProgram) {
   answer_ = {.method = "flr"};
   must(unprepare("a"));
   EXPECT_EQ(status(ClaimNode::kWhole).state, SanitizeState::available);
+}
+
+/// A claim was prepared, and its second device is unplugged. The kubelet asks for the claim again.
+class ClaimThatLosesADevice : public ClaimSanitizing {
+ protected:
+  void SetUp() override {
+    ask_for(Sanitize::required);
+    must(prepare_both());
+    node_.kernel.remove_function(ClaimNode::kPair);
+    node_.kernel.remove_function(ClaimNode::kOtherOfPair);
+    reset_.clear();
+  }
+  ClaimKeeper::Answer prepare_both() {
+    return keeper_.serve(
+        ClaimNode::request("a", {ClaimNode::whole(ClaimNode::kWhole), ClaimNode::whole(ClaimNode::kPair)}));
+  }
+};
+
+TEST_F(ClaimThatLosesADevice, IsSanitizedBeforeItIsGivenUp) {
+  ASSERT_FALSE(prepare_both());
+  EXPECT_THAT(reset_, ElementsAre("0000:05:00.0 vfio-pci"));
+  EXPECT_THAT(node_.record().claims, IsEmpty());
+}
+
+TEST_F(ClaimThatLosesADevice, IsPreparedWhileAVmRunsAndIsSanitizedAtItsEnd) {
+  for (const bool asks_for_resets : {false, true}) {
+    ask_for(asks_for_resets ? Sanitize::required : Sanitize::off);
+    node_.users.held.emplace(ClaimNode::kWhole,
+                             vfio::DeviceUser{.kind = vfio::DeviceUser::Kind::virtual_machine,
+                                              .name = "tenant",
+                                              .pid = 412,
+                                              .what = "/dev/vfio/5"});
+    answer_ = {.in_use = true};
+    const auto again = prepare_both();
+    ASSERT_FALSE(again);
+    EXPECT_THAT(again.error().message, HasSubstr("could not be undone: "));
+    EXPECT_THAT(must(gpus_with_claims(node_.kernel)).prepared, SizeIs(1));
+  }
+  node_.users.held.clear();
+  answer_ = {.method = "flr"};
+  reset_.clear();
+  must(unprepare("a"));
+  EXPECT_THAT(reset_, ElementsAre("0000:05:00.0 vfio-pci"));
+  EXPECT_THAT(node_.record().claims, IsEmpty());
 }
 
 TEST_F(ClaimSanitizing, LeavesVgpusAlone) {

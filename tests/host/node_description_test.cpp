@@ -135,6 +135,25 @@ TEST_F(NodeDescriptionTest, AnActThatHangsComesFirstAndIsOfTheWholeGroup) {
   EXPECT_THAT(condition.reason, HasSubstr("snd_hda_intel/unbind (pid 7)"));
 }
 
+// A bind of a GPU that is on vfio already needs no record.
+TEST_F(NodeDescriptionTest, IsMovableWhereABindIsNotRefused) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  const std::vector<std::string> gpus = {"0000:3b:00.0", "0000:5e:00.0"};  // the host has one, vfio the other
+  for (const std::string& gpu : gpus) {
+    const auto group = snapshot.inventory.find(must(vfio::PciAddress::parse(gpu)))->iommu_group;
+    EXPECT_TRUE(of(snapshot, gpu).bindable) << gpu;
+    snapshot.journal.unreadable.emplace(group.value(), Error{.code = Errc::failed, .message = "it is torn"});
+  }
+  EXPECT_THAT(of(snapshot, gpus[0]).bindable_reasons, ElementsAre("it is torn"));
+  EXPECT_TRUE(of(snapshot, gpus[1]).bindable);
+  snapshot.journal.unreadable.clear();
+  for (const std::string& gpu : gpus)
+    snapshot.stuck.push_back({.pid = 7, .act = "write x", .value = gpu, .kernel_state = {}});
+  for (const std::string& gpu : gpus)
+    EXPECT_THAT(of(snapshot, gpu).bindable_reasons,
+                ElementsAre("an earlier write to " + gpu + " has not returned from the kernel"));
+}
+
 // The judgement is that of `plan` and `assert`, which name it.
 TEST_F(NodeDescriptionTest, AFunctionThatCountsByNameIsJudgedToo) {
   snapshot_of("nvswitch-board");
@@ -246,6 +265,27 @@ TEST_F(NodeDescriptionTest, KatasNumberIsKnownByItsGroup) {
   EXPECT_EQ(description.condition.reason, "gone");
   EXPECT_EQ(of(snapshot, "0000:3b:00.0").not_advertised, "on driver nvidia");
   EXPECT_THAT(of(snapshot, "0000:3b:00.0").advertised_as, IsEmpty());
+}
+
+// Kata's number stands for the whole group, so the reason may be about another GPU of it.
+TEST_F(NodeDescriptionTest, TheGpuWithTheErrorIsBoundAnew) {
+  NodeSnapshot snapshot = snapshot_of("t4-server");
+  vfio::PciFunction other = *snapshot.inventory.find(must(vfio::PciAddress::parse("0000:5e:00.0")));
+  for (const char* address : {"0000:5f:00.0", "0000:5f:00.1"}) {
+    other.address = must(vfio::PciAddress::parse(address));
+    snapshot.inventory.groups[31].push_back(other.address);
+    snapshot.inventory.functions[other.address] = other;
+    other.class_code = 0x040300;
+  }
+  api::AdvertisedDevice number{.resource = "nvidia.com/pgpu", .id = "0", .iommu_group = 31, .healthy = false};
+  for (const auto& [about, gpu] : std::map<std::string, std::string>{{"0000:5e:00.0", "0000:5e:00.0"},
+                                                                     {"0000:5f:00.0", "0000:5f:00.0"},
+                                                                     {"0000:5f:00.1", "0000:5f:00.0"}}) {
+    number.reason = about + " had 1 fatal PCIe error";
+    snapshot.advertised.emplace().devices = {number};
+    EXPECT_THAT(of(snapshot, "0000:5e:00.0").condition.hint,
+                HasSubstr("unbind --device " + gpu + "`, then `bind --device " + gpu + "`"));
+  }
 }
 
 // A pod has another function of its group: it is taken, and well.

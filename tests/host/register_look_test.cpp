@@ -203,13 +203,21 @@ TEST(ModeChangeLook, AnInterruptedChangeIsUndoneUnlessACommandMakesIt) {
   RegisterMemory memory;
   {
     const auto command = test::must(NodeLock::take(host, 1s));
-    undo_mode_change(host, child, memory);
-    EXPECT_THAT(child.asked, IsEmpty());
-    EXPECT_FALSE(memory.undid_mode_change) << "the command may be killed";
+    undo_mode_change(host, child, Moment(0s), memory);
+    EXPECT_THAT(child.asked, IsEmpty()) << "the command may be killed";
   }
-  undo_mode_change(host, child, memory);
+  const auto tries_at = [&](std::chrono::seconds now) {
+    child.asked.clear();
+    undo_mode_change(host, child, Moment(now), memory);
+    return child.asked.size();
+  };
+  EXPECT_EQ(tries_at(0s), 1U);
   EXPECT_THAT(child.asked, ElementsAre("undo"));
-  EXPECT_TRUE(memory.undid_mode_change);
+  EXPECT_EQ(tries_at(1s), 0U) << "the device is left as it was";
+  tree.file("sys/bus/pci/devices/0000:17:00.0/enable", "0");
+  EXPECT_EQ(tries_at(2s), 1U) << "its user has closed it";
+  EXPECT_EQ(tries_at(301s), 0U);
+  EXPECT_EQ(tries_at(302s), 1U) << "after five minutes";
 }
 
 }  // namespace

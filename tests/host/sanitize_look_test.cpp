@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -395,29 +396,57 @@ TEST(ListedAs, IsOfTheGpuOrItsWholeGroup) {
   const auto listed = [](std::vector<api::AdvertisedDevice> devices) {
     return api::AdvertisedResources{.devices = std::move(devices)};
   };
+  const auto as_listed = [&](const std::vector<api::AdvertisedDevice>& devices) {
+    return listed_as(gpu, listed(devices), std::vector{gpu});
+  };
   const api::AdvertisedDevice other{
       .resource = "r", .id = "0000:17:00.0", .iommu_group = 42, .healthy = false, .used_since = 7};
   const api::AdvertisedDevice own{
       .resource = "r", .id = "0000:18:00.0", .iommu_group = 42, .healthy = false, .used_since = 3};
-  EXPECT_EQ(listed_as(gpu, listed({other, own})).used_since, 3U);
-  EXPECT_EQ(listed_as(gpu, listed({other})).used_since, std::nullopt) << "another device's count";
-  EXPECT_FALSE(listed_as(gpu, listed({other, own})).may_be_allocated);
+  EXPECT_EQ(as_listed({other, own}).used_since, 3U);
+  EXPECT_EQ(as_listed({other}).used_since, std::nullopt) << "another device's count";
+  EXPECT_FALSE(as_listed({other, own}).may_be_allocated);
   api::AdvertisedDevice healthy = other;
   healthy.healthy = true;
-  EXPECT_TRUE(listed_as(gpu, listed({healthy, own})).may_be_allocated) << "with it goes the group";
+  EXPECT_TRUE(as_listed({healthy, own}).may_be_allocated) << "with it goes the group";
   api::AdvertisedDevice allocated = other;
   allocated.allocated = true;
   allocated.pod = "games/vm-1";
-  EXPECT_EQ(listed_as(gpu, listed({own, allocated})).user, "pod games/vm-1");
-  const api::AdvertisedDevice by_number{
-      .resource = "r", .id = "42", .iommu_group = 42, .allocated = true, .used_since = 5};
-  EXPECT_EQ(listed_as(gpu, listed({by_number})).user, "a pod");
-  EXPECT_EQ(listed_as(gpu, listed({by_number})).used_since, 5U);
+  EXPECT_EQ(as_listed({own, allocated}).user, "pod games/vm-1");
+  const api::AdvertisedDevice by_number{.resource = "r", .id = "42", .iommu_group = 42, .allocated = true};
+  EXPECT_EQ(as_listed({by_number}).user, "a pod");
   const api::AdvertisedDevice elsewhere{
       .resource = "r", .id = "0000:65:00.0", .iommu_group = 50, .allocated = true};
-  EXPECT_EQ(listed_as(gpu, listed({elsewhere})).user, "");
+  EXPECT_EQ(as_listed({elsewhere}).user, "");
   gpu.allocation = api::Allocation::dra;
-  EXPECT_EQ(listed_as(gpu, listed({allocated})).user, "") << "the plugin has no say about GPUs for claims";
+  EXPECT_EQ(as_listed({allocated}).user, "") << "the plugin has no say about GPUs for claims";
+}
+
+// Kata has a number as an ID, of a group or of a node: it marks the whole group by the count of one GPU.
+TEST(ListedAs, TakesAMarkOfKataForAUseOfTheWholeGroup) {
+  const auto gpu = [](const char* address, unsigned group, std::uint64_t count) {
+    api::AcceleratorStatus out;
+    out.address = must(vfio::PciAddress::parse(address));
+    out.iommu_group = group;
+    out.sanitize = api::SanitizeStatus{.count = count};
+    return out;
+  };
+  std::vector gpus{gpu("0000:17:00.0", 42, 5), gpu("0000:18:00.0", 42, 1), gpu("0000:65:00.0", 50, 5)};
+  const auto counts = [&](const std::string& id, std::uint64_t mark) {
+    api::AdvertisedResources listed;
+    listed.devices.push_back({.resource = "r", .id = id, .iommu_group = 42, .used_since = mark});
+    std::vector<std::optional<std::uint64_t>> out;
+    for (const auto& one : gpus) out.push_back(listed_as(one, listed, gpus).used_since);
+    return out;
+  };
+  const std::optional<std::uint64_t> none;
+  EXPECT_THAT(counts("42", 5), ElementsAre(5U, 1U, none));
+  EXPECT_THAT(counts("0", 5), ElementsAre(5U, 1U, none)) << "vfio0 has the group 42";
+  EXPECT_THAT(counts("1", 1), ElementsAre(5U, 1U, none));
+  EXPECT_THAT(counts("42", 4), ElementsAre(none, none, none)) << "the plugin has not read of the reset yet";
+  EXPECT_THAT(counts("0000:17:00.0", 5), ElementsAre(5U, none, none)) << "each address has its own mark";
+  gpus[0].sanitize = api::SanitizeStatus{.state = SanitizeState::sanitizing, .count = 5};
+  EXPECT_THAT(counts("42", 5), ElementsAre(none, none, none)) << "a round has seen it";
 }
 
 // A crash of the machine may tear the record, and an earlier version of hostd knows no newer one.
@@ -433,6 +462,17 @@ TEST_F(SanitizeLook, BeginsANewRecordInPlaceOfABadOne) {
     EXPECT_EQ(must(kernel_.read_file(kBadGpuHistoryFile)), bad);
     reset_.clear();
   }
+}
+
+// A claim reads the record whatever the policy says.
+TEST_F(SanitizeLook, BeginsANewRecordAlsoIfThePolicyIsOff) {
+  kernel_.file(kGpuHistoryFile, "");
+  want(kAllAway);
+  start_plugin();
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_TRUE(load_gpu_histories(kernel_));
+  EXPECT_TRUE(kernel_.exists(kBadGpuHistoryFile));
 }
 
 TEST_F(SanitizeLook, TellsWhyNoGpuIsSanitized) {

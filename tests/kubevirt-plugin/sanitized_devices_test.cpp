@@ -215,6 +215,59 @@ TEST_F(SanitizedDevicesTest, HaveTheirNameInSysfsForHostd) {
   EXPECT_EQ(reason("15"), kReason);
 }
 
+// For Kata and KubeVirt the same GPU has two IDs.
+TEST_F(SanitizedDevicesTest, AreUsedUnderEachOfTheirIds) {
+  auto number = device("15", 15);
+  number.sysfs_name = kOne;
+  const std::vector both{resource("CARD", {device(kOne, 15)}), resource("KATA", {number}, EnvPrefix::none)};
+  for (const std::string& id : Ids{"15", kOne}) {
+    SCOPED_TRACE(id);
+    core.replace(both);
+    order(SanitizeState::available, 3);
+    ASSERT_TRUE(allocate(id == kOne ? "CARD" : "KATA", {id}));
+    release_all();
+    EXPECT_EQ(used_since("15"), 3U);
+    EXPECT_EQ(used_since(kOne), 3U);
+    EXPECT_EQ(reason("15"), kReason);
+    EXPECT_EQ(refused_with({kOne}), kBeingSanitized);
+    order(SanitizeState::available, 4);
+    EXPECT_EQ(reason("15"), "");
+    EXPECT_EQ(reason(kOne), "");
+  }
+}
+
+TEST_F(SanitizedDevicesTest, AreUsedWithTheirIommuGroup) {
+  core.replace(std::vector{resource("CARD", {device(kOne, 15), device(kTwo, 15)})});
+  core.follow(std::vector<api::SanitizedDevice>{{.id = kOne, .count = 3}, {.id = kTwo, .count = 7}});
+  ASSERT_TRUE(allocate("CARD", {kOne}));
+  release_all();
+  EXPECT_EQ(used_since(kOne), 3U);
+  EXPECT_EQ(used_since(kTwo), 7U);
+  EXPECT_EQ(refused_with({kTwo}), kBeingSanitized);
+}
+
+// A claim with a number, whose resource has another name now.
+TEST_F(SanitizedDevicesTest, AreUsedUnderAnEarlierNumber) {
+  check.groups["15"] = 15;
+  core.came_before({"nvidia.com/FORMER"});
+  order(SanitizeState::in_use, 3);
+  const Holding former{.resource = "nvidia.com/FORMER", .ids = {"15"}, .pod = "default/former"};
+  reconcile({former}, 0);
+  release_all();
+  EXPECT_EQ(used_since(kOne), 3U);
+}
+
+TEST_F(SanitizedDevicesTest, KeepTheMarkOfAnEarlierProcessUnderANumber) {
+  auto number = device("15", 15);
+  number.sysfs_name = kOne;
+  AllocationCore next(check);
+  next.remember_used({{"15", 3}});
+  for (int scans = 0; scans < 2; ++scans)
+    next.replace(std::vector{resource("CARD", {number}, EnvPrefix::none)});
+  next.follow(std::vector{api::SanitizedDevice{.id = kOne, .count = 3}});
+  EXPECT_EQ(next.snapshot()->resources.front()->devices.front().used_since, 3U);
+}
+
 TEST_F(SanitizedDevicesTest, AreTakenUpFromThePodThatHasThem) {
   give_one();
   release_all();

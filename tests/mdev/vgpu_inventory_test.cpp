@@ -76,6 +76,32 @@ TEST_F(VgpuScan, NumbersDisplayFunctionsOfTheVendorByAddressWhateverTheirDriver)
   EXPECT_EQ(seen.find(at("0000:65:00.1")), nullptr);
 }
 
+TEST_F(VgpuScan, NumbersAGpuOfAnotherVendorAlikeWhicheverAreNamed) {
+  kernel.add_function({.address = "0000:65:00.0", .group = 1});
+  kernel.add_function({.address = "0000:03:00.0", .ids = "1002:744c"});
+  kernel.add_function({.address = "0000:04:00.0", .ids = "10de:22a3", .class_code = 0x068000});
+  kernel.add_function({.address = "0000:05:00.0", .ids = "8086:3e92"});
+  kernel.add_function({.address = "0000:07:00.0", .ids = "8086:3e92"});
+  vfio::AcceleratorRules rules{.vendors = {0x10de}, .classes = {vfio::PciClass::vga}};
+  rules.on_request = {vfio::PciClass::bridge_other};
+  rules.of_other_vendors = {vfio::PciClass::vga};
+  const auto labels = [&] {
+    const VgpuInventory seen = scan_vgpus(kernel, vfio::scan(kernel).value(), rules).value();
+    std::vector<std::string> out;
+    out.reserve(seen.gpus.size());
+    for (const VgpuGpu& gpu : seen.gpus) out.push_back(gpu.label());
+    return out;
+  };
+  EXPECT_THAT(labels(), ElementsAre("GPU 0 (0000:65:00.0)"));
+  rules.named_vendors = {0x8086};
+  EXPECT_THAT(labels(), ElementsAre("GPU 0 (0000:65:00.0)", "GPU 2 (0000:05:00.0)", "GPU 3 (0000:07:00.0)"));
+  rules.named_vendors = {0x1002};
+  EXPECT_THAT(labels(), ElementsAre("GPU 0 (0000:65:00.0)", "GPU 1 (0000:03:00.0)"));
+  rules.named_vendors.clear();
+  rules.named = {at("0000:04:00.0"), at("0000:07:00.0")};
+  EXPECT_THAT(labels(), ElementsAre("GPU 0 (0000:65:00.0)", "GPU 3 (0000:07:00.0)", "GPU 4 (0000:04:00.0)"));
+}
+
 TEST_F(VgpuScan, SeesVgpusOnTheGpuItself) {
   add_t4("0000:05:00.0");
   mdev.add_device("0000:05:00.0", "nvidia-232", kA);
@@ -290,6 +316,12 @@ TEST_F(VgpuScan, KeepsForVgpusWhatOffersHasOrCarriesThem) {
   mdev.add_device("0000:06:00.0", "nvidia-233", kA);
   add_sriov_gpu();
   kernel.add_function({.address = "0000:65:00.0", .driver = "nvidia", .totalvfs = 16});
+  kernel.add_function({.address = "0000:66:00.0",
+                       .group = 66,
+                       .driver = "vfio-pci",
+                       .driver_override = "vfio-pci",
+                       .totalvfs = 16});
+  kernel.file("sys/devices/pci0000:00/0000:66:00.0/sriov_numvfs", "1\n");  // made after the bind
   EXPECT_THAT(kept_for_vgpus(read()),
               ElementsAre(std::pair(at("0000:05:00.0"), "its driver offers vGPU types"),
                           std::pair(at("0000:06:00.0"), "it carries 1 vGPU"),
@@ -309,6 +341,17 @@ TEST_F(VgpuScan, CountsWhatCannotBeReadAmongTheCarriers) {
   kernel.file("sys/class/vfio/100/dev", "odd\n");
   EXPECT_THAT(carriers_of_vgpus(read()).at(at("0000:05:00.0")),
               testing::StartsWith("may carry vGPUs that cannot be read: /sys/class/vfio/100/dev"));
+}
+
+TEST_F(VgpuScan, NamesNoRemovalThatAnUnreadableVgpuKeepsBack) {
+  add_t4("0000:05:00.0");
+  mdev.add_device("0000:05:00.0", "nvidia-232", kA);
+  mdev.add_device("0000:05:00.0", "nvidia-232", "11111111-3b1d-4f0e-9a57-2f6f5f1f7a10");
+  kernel.file("sys/class/vfio/101/dev", "odd\n");
+  EXPECT_THAT(
+      carriers_of_vgpus(read()).at(at("0000:05:00.0")),
+      testing::StartsWith("carries 1 vGPU, and Ferry removes no vGPU of it while some cannot be read: "
+                          "/sys/class/vfio/101/dev"));
 }
 
 TEST_F(VgpuScan, CountsAGpuAmongTheCarriersWhoseVirtualFunctionCannotBeRead) {

@@ -2,6 +2,7 @@
 // The judgement of units: each rule with its obstacle there, not there and not looked at.
 #include "vfio/judgement/judge.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -319,8 +320,18 @@ const std::vector<Row>& rows() {
        [](Case& c) { c.carriers[at(kGpu)] = "carries 2 vGPUs"; },
        {"vgpus-present yes 0000:65:00.0"}},
       {"virtual functions",
-       [](Case& c) { c.of(kGpu).sriov_numvfs = 4; },
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.of(kGpu).sriov_numvfs = 4;
+       },
        {"functions-enabled yes 0000:65:00.0"}},
+      {"virtual functions of a GPU on vfio, whose audio is not",
+       [](Case& c) {
+         c.on_host(kAudio, "pci-stub");
+         c.of(kGpu).sriov_numvfs = 4;
+       },
+       {"unfinished-card yes 0000:65:00.1"}},
       {"virtual functions and vGPUs that go first",
        [](Case& c) {
          c.of(kGpu).sriov_numvfs = 4;
@@ -328,6 +339,20 @@ const std::vector<Row>& rows() {
          c.asked.sheds = {at(kGpu)};
        },
        {}},
+      {"a virtual function in its group that goes first",
+       [](Case& c) {
+         c.on_host(kGpu, "nvidia");
+         c.on_host(kAudio, "snd_hda_intel");
+         c.add("0000:65:00.4", 0x030000, "nvidia").physical_function = at(kGpu);
+         c.asked.all_shed = true;
+       },
+       {}},
+      {"a virtual function in the group of a GPU on vfio, which keeps it",
+       [](Case& c) {
+         c.add("0000:65:00.4", 0x030000, "nvidia").physical_function = at(kGpu);
+         c.asked.all_shed = true;
+       },
+       {"group-not-viable yes 0000:65:00.4", "foreign-driver yes 0000:65:00.4"}},
       {"the record cannot be read",
        [](Case& c) { c.records[41] = Error{.code = {}, .message = "41.json: not JSON"}; },
        {"record-unreadable yes 0000:65:00.0"}},
@@ -428,6 +453,35 @@ TEST(Judge, NamesEveryOtherAcceleratorInOneAdvice) {
   for (const Finding& finding : one.findings())
     EXPECT_EQ(finding.advice,
               "name all of them: --device 0000:65:00.0 --device 0000:67:00.0 --device 0000:66:00.0");
+}
+
+// A command for one GPU of the group would be refused, or would leave the error of the other.
+TEST(Judge, NamesInItsAdviceEachGpuThatAnActNeeds) {
+  constexpr const char* kOther = "0000:66:00.0";
+  constexpr const char* kBoth =
+      "`ferry vfio bind --device 0000:65:00.0 --device 0000:66:00.0` also binds the rest of its card and "
+      "group";
+  Case one;
+  one.add(kOther, 0x030000, "nvidia");
+  one.add("0000:66:00.1", 0x040300, "vfio-pci");
+  one.accelerators = {at(kGpu), at(kOther)};
+  ASSERT_EQ(named(one.findings()), std::vector<std::string>{"group-not-viable yes 0000:66:00.0"});
+  EXPECT_EQ(one.findings()[0].advice, kBoth);
+  one.on_host(kAudio, "pci-stub");
+  one.accelerators = {at(kGpu)};
+  const std::vector<Finding> alone = one.findings();
+  const auto unfinished = std::ranges::find(alone, RuleId::unfinished_card, &Finding::rule);
+  ASSERT_NE(unfinished, alone.end());
+  EXPECT_EQ(unfinished->advice, kBoth);
+  one.on_host(kAudio, "vfio-pci");
+  one.on_host(kOther, "vfio-pci");
+  one.accelerators = {at(kGpu), at(kOther)};
+  for (const char* function : {kOther, "0000:66:00.1"}) {
+    one.errors = {{at(function), "1 fatal PCIe error"}};
+    ASSERT_EQ(named(one.findings()), std::vector<std::string>{fmt::format("fatal-errors yes {}", function)});
+    EXPECT_THAT(one.findings()[0].advice,
+                HasSubstr("`ferry vfio unbind --device 0000:66:00.0`, then `bind --device 0000:66:00.0`"));
+  }
 }
 
 TEST(Judge, CallsNothingPassedThatWasNotLookedAt) {

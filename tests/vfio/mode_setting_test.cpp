@@ -119,6 +119,10 @@ TEST(ModeSetting, ItsRecordKeepsItsDevicesFromVms) {
                                            "a change of the confidential mode of 0000:3b:00.0 is recorded in "
                                            "/var/lib/ferry-hostd/gpus/mode-change.json and has not ended; "
                                            "`ferry cc set` undoes an interrupted one (docs/cc.md)")));
+  host.tree().remove(Host::path(kNext, "driver"));
+  EXPECT_THAT(withheld(),
+              ElementsAre(Pair(address(kNext), HasSubstr("; once the device is bound to vfio-pci, "
+                                                         "`ferry cc set` undoes"))));
   host.tree().file(kModeRecordFile, "[[[[");
   EXPECT_THAT(withheld(),
               ElementsAre(Pair(address(kGpu), HasSubstr("may name 0000:17:00.0, and cannot be read: "

@@ -26,6 +26,7 @@ class RebindPlanTest : public testing::Test {
     for (const auto& device : with) request.with.insert(at(device));
     request.untouchable = untouchable_;
     request.as_before = as_before_;
+    request.sheds_functions = sheds_;
     Inventory inventory = scan(kernel_).value();
     read_unit_facts(kernel_, test::gpu_rules(), inventory);
     read_overrides(kernel_, kernel_, concerned(inventory, request.accelerators), inventory);
@@ -50,6 +51,7 @@ class RebindPlanTest : public testing::Test {
   std::set<std::string> stuck_;
   std::map<PciAddress, std::string> untouchable_;
   std::map<PciAddress, OnVfio> as_before_;
+  std::set<PciAddress> sheds_;
 };
 
 // Of somebody else's: another driver than the one that fits, and no override; or one that is no longer there.
@@ -376,6 +378,17 @@ TEST_F(VirtualFunctions, StayWhileTheirPhysicalFunctionSharesTheGroup) {
                           "0000:01:00.4 and shares its group"));
 }
 
+TEST_F(VirtualFunctions, AreNoObstacleInTheGroupOfTheirGpuIfTheyGoFirst) {
+  add_gpu(5, 5, 7);
+  kernel_.link("sys/devices/pci0000:00/0000:01:00.4/driver", "../../../bus/pci/drivers/nouveau");
+  EXPECT_EQ(bind({"0000:01:00.0"}).refusals.size(), 1U);
+  sheds_ = {at("0000:01:00.0")};
+  const RebindPlan plan = bind({"0000:01:00.0"});
+  EXPECT_THAT(plan.refusals, IsEmpty());
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(roles(plan.rebinds[0]), ElementsAre(testing::Pair("0000:01:00.0", MemberRole::accelerator)));
+}
+
 // The kernel would give the group away, and the driver uses the physical function all the same.
 TEST_F(VirtualFunctions, StayThereToo) {
   add_gpu(5, 5, 7);
@@ -423,6 +436,25 @@ TEST_F(VirtualFunctions, KeepAPhysicalFunctionOnVfioFromGoingBack) {
   const RebindPlan plan = plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, {}, stuck_);
   ASSERT_EQ(plan.refusals.size(), 1U);
   EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("0000:01:00.0 has 2 virtual functions enabled"));
+}
+
+TEST_F(RebindPlanTest, CallsNoGpuRestoredWhoseRecordCannotBeRead) {
+  kernel_.add_driver({.name = "vfio-pci", .vfio = true});
+  kernel_.add_function({.address = "0000:01:00.0", .group = 5, .driver = "vfio-pci"});
+  kernel_.add_function({.address = "0000:02:00.0", .group = 6});
+  kernel_.add_function({.address = "0000:03:00.0", .group = 7, .driver = "nouveau"});
+  for (const std::uint32_t group : {5U, 6U, 7U})
+    journal_.unreadable.emplace(group, Error{.code = Errc::failed, .message = "it is torn"});
+  RebindRequest request;
+  request.accelerators = {at("0000:01:00.0"), at("0000:02:00.0"), at("0000:03:00.0")};
+  request.recorded_only = true;
+  const RebindPlan plan =
+      plan_unbind(scan(kernel_).value(), test::gpu_rules(), request, use_, journal_, stuck_);
+  ASSERT_EQ(plan.refusals.size(), 2U);
+  EXPECT_THAT(plan.refusals[0].reasons, ElementsAre("it is torn"));
+  EXPECT_THAT(plan.refusals[1].devices, ElementsAre(at("0000:02:00.0")));
+  ASSERT_EQ(plan.rebinds.size(), 1U);
+  EXPECT_THAT(plan.rebinds[0].devices, ElementsAre(at("0000:03:00.0"))) << "it is on a driver of the host";
 }
 
 TEST_F(RebindPlanTest, RefusesWhatIsInNoGroupStuckUnreadableOrUntouchable) {

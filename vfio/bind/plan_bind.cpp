@@ -138,12 +138,20 @@ std::vector<Step> steps_to_vfio(const Inventory& inventory, const std::vector<Me
   return steps;
 }
 
+// True for a virtual function that is gone by then (RebindRequest::sheds_functions).
+bool goes_first(const Inventory& inventory, const RebindRequest& request, const PciFunction& function) {
+  const PciFunction* const gpu =
+      function.physical_function ? inventory.find(*function.physical_function) : nullptr;
+  return gpu != nullptr && request.sheds_functions.contains(gpu->address) && !on_vfio_driver(*gpu);
+}
+
 Candidate candidate_of(const Inventory& inventory, const AcceleratorRules& rules,
                        const RebindRequest& request, const VfioDriverTable& drivers,
                        const UndoJournal& journal, Unit unit) {
   Rebind rebind{.devices = unit.accelerators, .groups = groups_of(inventory, unit.functions)};
   for (const PciAddress& address : unit.functions) {
     const PciFunction& function = *inventory.find(address);
+    if (goes_first(inventory, request, function)) continue;
     Member member = member_of(inventory, unit, request.with, rules, function);
     if (member.role == MemberRole::bystander && !function.driver) {
       rebind.notes.push_back(

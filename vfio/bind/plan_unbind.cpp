@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "common/text/text.h"
 #include "vfio/bind/driver_modules.h"
 #include "vfio/bind/objections.h"
 #include "vfio/bind/rebind_plan.h"
@@ -158,6 +159,13 @@ Objections objections_to_unbind(const Inventory& inventory, const AcceleratorRul
                     });
   // A bind that was killed early leaves only overrides to undo.
   const bool harmless = take_nothing(rebind.steps);
+  // RebindRequest::recorded_only leaves these out, though the record that cannot be read may have them.
+  const auto is_left_out = [&](const PciAddress& address) {
+    const PciFunction& function = *inventory.find(address);
+    return (!function.driver || on_vfio_driver(function)) &&
+           std::ranges::none_of(homes, [&](const Home& home) { return home.function == &function; });
+  };
+  const bool left_out = std::ranges::any_of(unit.accelerators, is_left_out);
   Objections objections;
   for (const Finding& finding : judge(unit, inventory, rules, observed, {.with = with, .force = true})) {
     const auto home =
@@ -165,20 +173,26 @@ Objections objections_to_unbind(const Inventory& inventory, const AcceleratorRul
     const bool changes = home != homes.end();
     const bool taken = changes && home->on_vfio && !harmless && !idle;
     using enum RuleId;
-    const bool counts =
-        finding.rule == record_unreadable ? !idle
-        : finding.rule == stuck_write     ? !idle && (changes || !harmless)
-        : finding.rule == override_unread ? changes && !idle
-        : finding.rule == in_use || finding.rule == fabric_switch || finding.rule == functions_enabled
-            ? taken
-            : changes && finding.answer == Answer::yes &&
-                  (finding.rule == unreadable || finding.rule == off_the_bus);
+    const bool counts = finding.rule == record_unreadable ? !idle || left_out
+                        : finding.rule == stuck_write     ? !idle && (changes || !harmless)
+                        : finding.rule == override_unread ? changes && !idle
+                        : finding.rule == in_use || finding.rule == fabric_switch
+                            ? taken
+                            : changes && finding.answer == Answer::yes &&
+                                  (finding.rule == unreadable || finding.rule == off_the_bus);
     if (!counts) continue;
     if (finding.user)
       objections.add_user(finding.text, finding.advice);
     else
       objections.add(finding);
   }
+  // The judgement leaves them out for a function on vfio, which a bind does not change.
+  for (const Home& home : homes)
+    if (home.on_vfio && !harmless && home.function->sriov_numvfs > 0)
+      objections.add(fmt::format("{} has {} enabled", home.function->address.text(),
+                                 counted(home.function->sriov_numvfs, "virtual function")),
+                     "disable the virtual functions first: a physical function that has some does not "
+                     "change its driver");
   return objections;
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "common/text/text.h"
 #include "vfio/checks/passthrough_checks.h"
 
 namespace ferry::vfio::checks {
@@ -39,7 +40,10 @@ std::string fine(std::string_view check, const Inventory& inventory, const Accel
   if (check == "firmware-framebuffer") return "/proc/iomem has no firmware framebuffer inside its BARs";
   if (check == "vfio-nodes") return "no member of its group on vfio lacks a node in /dev/vfio";
   if (check == "boot-display") return fmt::format("{}/boot_vga is not 1", path);
-  if (check == "virtual-functions-off") return fmt::format("{} has no virtfn*", path);
+  if (check == "virtual-functions-off")
+    return function.sriov_numvfs == 0 ? fmt::format("{} has no virtfn*", path)
+                                      : fmt::format("{} is on vfio already, with {}", function.address.text(),
+                                                    counted(function.sriov_numvfs, "virtual function"));
   if (check == "stuck-write") return "/run/ferry/stuck-writes has no write to its group";
   if (check == "fatal-errors") return fmt::format("{}/aer_dev_fatal: none since it was bound", path);
   if (check == "switch-management") return group + "/devices has no function that manages NVSwitches";

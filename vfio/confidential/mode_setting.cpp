@@ -295,8 +295,11 @@ std::map<PciAddress, std::string> open_modes(const HostFs& host, std::span<const
     else if (std::ranges::any_of(record->devices, is_open))
       out.emplace(device,
                   fmt::format("a change of the confidential mode of {} is recorded in /{} and has not "
-                              "ended; `ferry cc set` undoes an interrupted one (docs/cc.md)",
-                              device.text(), kModeRecordFile));
+                              "ended; {}`ferry cc set` undoes an interrupted one (docs/cc.md)",
+                              device.text(), kModeRecordFile,
+                              host.link_name(sysfs_path(device) / "driver").value_or("") == "vfio-pci"
+                                  ? ""
+                                  : "once the device is bound to vfio-pci, "));
   }
   return out;
 }

@@ -250,7 +250,7 @@ Finding interrupted_mode_change(const PciAddress& device, std::string why) {
   return {.rule = RuleId::interrupted_mode_change,
           .about = device,
           .text = std::move(why),
-          .advice = "`ferry cc set off` undoes the change; docs/cc.md says what to do where that fails"};
+          .advice = "\"After a crash\" in docs/cc.md says how to undo the change"};
 }
 
 Finding not_sanitized(const PciAddress& gpu, std::string why) {

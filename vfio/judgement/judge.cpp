@@ -84,6 +84,23 @@ class Judgement {
                       .advice = std::move(advice)});
   }
   const PciFunction& first() const { return *inventory_.find(unit_.accelerators.front()); }
+  /// The accelerator with which a function changes its driver.
+  const PciAddress& gpu_of(const PciFunction& function) const {
+    const auto gpu = std::ranges::find_if(unit_.accelerators, [&](const PciAddress& asked) {
+      return asked == function.address || is_companion(*inventory_.find(asked), function);
+    });
+    return gpu == unit_.accelerators.end() ? unit_.accelerators.front() : *gpu;
+  }
+  /// The options that name the accelerators of the unit, and the others that must go along.
+  std::string all_named() const {
+    std::string out;
+    for (const PciAddress& asked : unit_.accelerators) out += " --device " + asked.text();
+    for (const PciFunction* function : others_) out += " --device " + function->address.text();
+    return out;
+  }
+  bool is_shed(const PciAddress& accelerator) const {
+    return asked_.all_shed || asked_.sheds.contains(accelerator);
+  }
 
   void judge_bus(const PciFunction& function, MemberRole role) {
     const std::string name = function.address.text();
@@ -130,6 +147,8 @@ class Judgement {
                    "ACS in the firmware, or another slot, may give each virtual function a group of its own");
       }
       if (function.physical_function == asked) {
+        // A GPU on vfio does not change its driver, so it sheds none.
+        if (is_shed(asked) && !on_vfio_driver(*inventory_.find(asked))) return;
         return add(RuleId::foreign_driver, function,
                    fmt::format("{} is a virtual function of {} and shares its group", describe(function),
                                asked.text()),
@@ -190,7 +209,7 @@ class Judgement {
         add(RuleId::fatal_errors, function, fmt::format("{} had {}", function.address.text(), errors->second),
             fmt::format("an error counts until the function is bound anew: `ferry vfio unbind --device {0}`, "
                         "then `bind --device {0}`",
-                        first().address.text()));
+                        gpu_of(function).text()));
     }
     if (role != MemberRole::accelerator) return;
     if (!function.firmware_framebuffer) {
@@ -280,13 +299,13 @@ class Judgement {
   }
 
   void judge_virtual_functions(const PciFunction& function) {
-    if (asked_.all_shed || asked_.sheds.contains(function.address)) return;
+    if (is_shed(function.address)) return;
     if (observed_.carriers != nullptr) {
       if (const auto carrier = observed_.carriers->find(function.address);
           carrier != observed_.carriers->end())
         add(RuleId::vgpus_present, function, fmt::format("{} {}", function.address.text(), carrier->second));
     }
-    if (function.sriov_numvfs > 0)
+    if (function.sriov_numvfs > 0 && !on_vfio_driver(function))
       add(RuleId::functions_enabled, function,
           fmt::format("{} has {} enabled", function.address.text(),
                       counted(function.sriov_numvfs, "virtual function")),
@@ -297,14 +316,10 @@ class Judgement {
   void add_others() {
     std::vector<std::string> names;
     for (const PciFunction* function : others_) names.push_back(function->address.text());
-    // The whole list, since --all and the filters go without --device.
-    std::vector<std::string> all;
-    for (const PciAddress& asked : unit_.accelerators) all.push_back(asked.text());
-    all.insert(all.end(), names.begin(), names.end());
     const auto place = asked_.named_at.find(unit_.accelerators.front());
     const std::string advice =
         place == asked_.named_at.end()
-            ? fmt::format("name all of them: --device {}", fmt::join(all, " --device "))
+            ? "name all of them:" + all_named()  // also where --all or a filter has chosen some
             : fmt::format("{}: name {} there too, by `address`: {}", place->second,
                           names.size() == 1 ? "it" : "them", fmt::join(names, ", "));
     for (const PciFunction* function : others_)
@@ -377,8 +392,7 @@ class Judgement {
   }
 
   std::string rebind_advice() const {
-    return fmt::format("`ferry vfio bind --device {}` also binds the rest of its card and group",
-                       first().address.text());
+    return fmt::format("`ferry vfio bind{}` also binds the rest of its card and group", all_named());
   }
 
   void judge_nodes(std::uint32_t group) {

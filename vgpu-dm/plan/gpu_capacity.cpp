@@ -204,7 +204,7 @@ CapacityCheck check_capacity(const GpuMatch& match, const mdev::VgpuGpu& gpu, bo
   });
   for (const Want* want : capacity.order) {
     carried += want->missing();
-    // One vGPU is missing, and the driver offers it as the GPU is now.
+    // The driver offers the only vGPU that is missing, as the GPU is now.
     const bool is_one_on_offer = want->missing() == 1 && want->type != nullptr &&
                                  std::ranges::any_of(gpu.parents, [want](const mdev::VgpuParent& parent) {
                                    return parent.available(want->type->id) > 0;
