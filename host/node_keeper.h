@@ -197,6 +197,8 @@ class NodeKeeper : Pinned {
     std::map<std::optional<std::uint32_t>, std::vector<vfio::PciAddress>> by_group;
     std::set<vfio::PciAddress> wrong_modes;  ///< their confidential mode is set before
   };
+  /// Takes the pods that have ended from the list that a plugin left at its end: the probes ask the kubelet.
+  void forget_ended_pods(std::map<vfio::PciAddress, ListedGpu>& lists);
   DueGpus follow_gpus(GpuHistories& histories, const GpusWithClaims& claims,
                       const std::optional<SanitizeRequest>& request, std::uint64_t now);
   void start_runs(const DueGpus& due);

@@ -86,8 +86,9 @@ void undo_mode_change(HostFs& host, HostWriter& writer, Moment now, RegisterMemo
     if (memory.undo_again && now < *memory.undo_again && memory.not_undone == devices_not_undone(host))
       return;
     const vfio::ModeOutcome outcome = vfio::undo_interrupted_mode_change(writer, host);
-    memory.undo_again = now + kBetweenReadings;
     memory.not_undone = devices_not_undone(host);
+    memory.undo_again.reset();
+    if (vfio::has_interrupted_mode_change(host)) memory.undo_again = now + kBetweenReadings;
     if (!outcome.problem.empty()) spdlog::warn("{}", outcome.problem);
     for (const vfio::DeviceOutcome& device : outcome.devices)
       if (device.result == vfio::ModeResult::unknown)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -225,6 +226,18 @@ void NodeKeeper::take_ended_runs(GpuHistories& histories, std::uint64_t now) {
   }
 }
 
+void NodeKeeper::forget_ended_pods(std::map<vfio::PciAddress, ListedGpu>& lists) {
+  std::vector<vfio::UseQuestion> questions;
+  for (const auto& [gpu, listed] : lists)
+    if (!listed.user.empty()) questions.push_back({.device = gpu.text(), .nodes = {}});
+  if (questions.empty()) return;
+  memory_.sanitize.again = settings_.now() + kUnknownUserPause;  // no event reports the end of such a pod
+  const auto uses = uses_.for_rebinds.look(questions);
+  if (!uses) return;
+  for (auto& [gpu, listed] : lists)
+    if (uses->of(gpu.text()).empty() && uses->blind_to(gpu.text()).empty()) listed.user.clear();
+}
+
 NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusWithClaims& claims,
                                             const std::optional<SanitizeRequest>& request,
                                             std::uint64_t now) {
@@ -235,10 +248,15 @@ NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusW
   const auto listing = advertised();
   const bool plugin_serves = plugin_runs(host_);
   const std::string boot = boot_id(host_).value_or("");
+  std::map<vfio::PciAddress, ListedGpu> lists;
+  for (const api::AcceleratorStatus& gpu : gpus)
+    if (is_followed(gpu))
+      lists.emplace(gpu.address, listed_as(gpu, listing.value_or(api::AdvertisedResources()), gpus));
+  if (!plugin_serves) forget_ended_pods(lists);
   DueGpus due;
   for (const api::AcceleratorStatus& gpu : gpus) {
     if (!is_followed(gpu)) continue;
-    const ListedGpu listed = listed_as(gpu, listing.value_or(api::AdvertisedResources()), gpus);
+    const ListedGpu& listed = lists.at(gpu.address);
     GpuHistory& history = histories.of(gpu.address, gpu.id);
     const std::string wrong = wrong_mode_of(gpu);
     if (!wrong.empty()) due.wrong_modes.insert(gpu.address);

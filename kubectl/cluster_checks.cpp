@@ -70,7 +70,9 @@ Check agent_runs(const ClusterNode& node, const std::vector<json>& pods) {
   if (is_kept_off(node.labels))
     return std::move(check).failed(
         "the node's label gpu-ferry.io/deploy=false keeps Ferry off",
-        fmt::format("`kubectl label node {} gpu-ferry.io/deploy-` lets Ferry back", node.name));
+        fmt::format("`kubectl label node {} gpu-ferry.io/deploy-` lets Ferry back; where the agent is a "
+                    "service of the host, which this label does not stop: systemctl status ferry-agent",
+                    node.name));
   if (!node.state.empty() && has_host_side)
     return std::move(check).warned(
         "no pod of this node runs it, and one runs hostd or the plugin",

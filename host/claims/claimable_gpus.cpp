@@ -227,15 +227,10 @@ std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   return unread ? "its vGPU types cannot be read: " + gpu.parents.front().problem->message : std::string();
 }
 
-/// The memory that the model's name tells, or that of the board's largest vGPU type, which has all of it. 0:
-/// no table has either.
+/// The memory that the model's name tells, or the table of types. 0: neither has it.
 std::uint32_t memory_by_tables(const vfio::PciFunction& function) {
-  if (const auto known = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib) return *known;
-  const vgpu::BoardTypes types(function);
-  std::uint32_t most = 0;
-  for (const mdev::VgpuType& type : types.all())
-    if (!vgpu::is_mig_backed(type)) most = std::max(most, type.framebuffer_mib.value_or(0));
-  return most;
+  const auto known = policy::gpu_model(function.ids(), subsystem_of(function)).memory_mib;
+  return known ? *known : vgpu::BoardTypes(function).memory_mib();
 }
 
 std::uint32_t largest_bar_mib(const HostFs& host, const vfio::PciAddress& gpu) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""200 random schedules of claims on the real scheduler: claims of random kinds, slices that are deleted, other lists of GPUs,
-restarts of `ferry dra`, claims that are removed. After each step the allocations of all claims must fit on the GPUs.
+"""200 random schedules of claims on the real scheduler: claims of random kinds, claims that the scheduler makes for extended
+resources, slices that are deleted, other lists of GPUs, restarts of `ferry dra`, claims that are removed. After each step the
+allocations of all claims must fit on the GPUs.
 
 Each schedule has a seed, which a failure names. FERRY_SEED=SEED FERRY_SCHEDULES=1 repeats its steps, though not their timing.
 """
@@ -33,6 +34,9 @@ GPUS = [listed_gpu("0000:01:00.0", 11, 16384, TESLA), listed_gpu("0000:02:00.0",
         listed_gpu("0000:03:00.0", 12, 8192, PAIR), listed_gpu("0000:04:00.0", 13, 13000, ROUNDED),
         listed_gpu("10000:05:00.0", 14, 24576, MIXED, mixed_sizes=True), listed_gpu("0000:06:00.0", 15, 8192, [])]
 TYPES = [kind["short_name"] for kinds in (TESLA, PAIR, ROUNDED, MIXED) for kind in kinds]
+# Extended resources, each of a DeviceClass that the chart makes.
+CLASSES = [{"model": "10de:26b9", "extendedResourceName": "example.com/gpu"},
+           *({"vgpuType": kind, "extendedResourceName": f"example.com/{kind}"} for kind in ("T4-4Q", "M10-2Q", "R-3Q", "L4-6Q"))]
 FULL = 15 + 2 * 6 + 5 + 7 + 5  # devices that a Node publishes
 
 
@@ -42,6 +46,15 @@ def a_request(rng: random.Random) -> dict[str, Any]:
     some = vgpu(rng.choice(TYPES))
     first = {"firstAvailable": [{"name": "one", **vgpu(rng.choice(TYPES))}, {"name": "two", **anything}]}
     return rng.choice((some, some, some, vgpu(rng.choice(TYPES), count=2), large, anything, first))
+
+
+def a_pod_by_names(rng: random.Random, node: str, name: str) -> dict[str, Any]:
+    """The scheduler makes its claim, with a request for each resource."""
+    limits = {kind["extendedResourceName"]: str(rng.randint(1, 2)) for kind in rng.sample(CLASSES, rng.choice((1, 1, 2)))}
+    pod = pod_on(node, name, "none")
+    del pod["spec"]["resourceClaims"]
+    pod["spec"]["containers"][0]["resources"] = {"limits": limits}
+    return pod
 
 
 class Schedule:
@@ -73,6 +86,11 @@ class Schedule:
         names = []
         for _ in range(self._rng.randint(1, 4)):
             names.append(next(self._names))
+            if self._rng.random() < 0.25:
+                self._claims.append(names[-1])
+                self._api.create(PODS, a_pod_by_names(self._rng, self._node.name, names[-1]))
+                self._done["pods with extended resources"] += 1
+                continue
             requests = {f"r{number}": a_request(self._rng) for number in range(self._rng.choice((1, 1, 1, 2)))}
             self._claims.append(names[-1])
             self._api.create(CLAIMS, claim_of(names[-1], requests))
@@ -115,6 +133,7 @@ class Schedule:
         dra.start()
 
     def _remove(self, name: str) -> None:
+        """The garbage collector removes a claim that the scheduler has made, since the pod owns it."""
         self._claims.remove(name)
         self._api.remove(f"{PODS}/{name}")
         self._api.remove(f"{CLAIMS}/{name}")
@@ -143,6 +162,7 @@ class Schedule:
 
     def _observe(self) -> list[tuple[str, str]]:
         taken = self._api.allocations(self._node.name)
+        self._done["looks at claims for extended resources"] += any("-extended-resources-" in claim for _, claim in taken)
         if found := faults(GPUS, taken):
             raise Failure("; ".join(found))
         self._done["looks"] += 1
@@ -151,7 +171,7 @@ class Schedule:
 
 class DraSoak(unittest.TestCase):
     def setUp(self) -> None:
-        self.kubernetes = cluster_of_listed_nodes()
+        self.kubernetes = cluster_of_listed_nodes(CLASSES)
 
     def run_on(self, node: ListedNode, seeds: range) -> collections.Counter[str]:
         """The schedules of a Node, one after the other."""
@@ -182,3 +202,4 @@ class DraSoak(unittest.TestCase):
         print(", ".join(f"{count} {what}" for what, count in done.items()), f"in {time.monotonic() - before:.0f} s")
         self.assertEqual(SCHEDULES, done["schedules"])
         self.assertGreater(done["observations with allocations"], SCHEDULES)
+        self.assertGreater(done["looks at claims for extended resources"], 0)

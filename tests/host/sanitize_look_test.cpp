@@ -168,6 +168,22 @@ TEST_F(SanitizeLook, WaitsForNoPluginThatDoesNotRun) {
   EXPECT_THAT(reset_, ElementsAre(kFirst));
 }
 
+TEST_F(SanitizeLook, AsksTheKubeletForAPodThatOutlivesThePlugin) {
+  begin();
+  allocated_.insert(kFirst);
+  plugin_follows();
+  settle();
+  kill_plugin();
+  users_.held.emplace(
+      kFirst, vfio::DeviceUser{.kind = vfio::DeviceUser::Kind::pod, .name = "games/vm-1", .what = {}});
+  settle();
+  EXPECT_THAT(reset_, IsEmpty());
+  EXPECT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+  users_.held.clear();
+  settle();
+  EXPECT_THAT(reset_, ElementsAre(kFirst)) << "its list stays as it was";
+}
+
 TEST_F(SanitizeLook, SeesAUseThatNoRoundHasSeen) {
   begin();
   used_since_[kFirst] = sanitize(kFirst).count;

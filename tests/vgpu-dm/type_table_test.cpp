@@ -94,6 +94,18 @@ TEST(TypeTable, DistinguishesBoardsOfOneDeviceIdBySubsystem) {
   EXPECT_THAT(words(hp), ElementsAre("RTX8000"));
 }
 
+TEST(TypeTable, HasTheMemoryOfTheSmallestBoardForAnUnlistedOne) {
+  const auto memory = [](const vfio::PciFunction& gpu) { return BoardTypes(gpu).memory_mib(); };
+  EXPECT_EQ(memory(board(0x1e78, 0x13d8)), 49152U);
+  EXPECT_EQ(memory(board(0x1e78, 0x13d9)), 24576U);
+  EXPECT_EQ(memory(board(0x1e78, 0x0001)), 24576U);
+  EXPECT_EQ(memory(board(0x1e78)), 24576U);
+  EXPECT_EQ(memory(board(0x25b6, 0x0001)), 16384U);
+  EXPECT_EQ(memory(board(0x1e37)), 16384U) << "the types of one board may have several names";
+  EXPECT_EQ(memory(board(0x26b9)), 49152U);
+  EXPECT_EQ(memory(board(0x0666)), 0U);
+}
+
 TEST(TypeTable, HasAllTypesOfTheDeviceForABoardThatNobodyHasSeen) {
   EXPECT_THAT(words(board(0x25b6, 0x0001)), ElementsAre("A16", "A2"));
   EXPECT_THAT(words(board(0x25b6)), ElementsAre("A16", "A2"));

@@ -147,6 +147,8 @@ BoardTypes::BoardTypes(const vfio::PciFunction& gpu) {
     std::erase_if(lines, std::not_fn(listed));
   } else if (!std::ranges::all_of(lines, of_others)) {
     std::erase_if(lines, of_others);
+  } else {
+    is_one_of_several_ = true;
   }
   types_.reserve(lines.size());
   for (Line& line : lines) types_.push_back(std::move(line.type));
@@ -161,6 +163,18 @@ BoardTypes::BoardTypes(const vfio::PciFunction& gpu) {
     if (const auto known = whole_number(types_[i].id)) by_number_.emplace(*known, i);
   }
   for (std::size_t i = 0; i < types_.size(); ++i) by_name_.emplace(types_[i].short_name, i);
+}
+
+std::uint32_t BoardTypes::memory_mib() const {
+  std::map<std::string, std::uint32_t> boards;
+  for (const mdev::VgpuType& type : types_) {
+    const auto name = VgpuTypeName::of_driver(type.short_name);
+    if (!name || is_mig_backed(type)) continue;
+    std::uint32_t& most = boards[is_one_of_several_ ? name->board : std::string()];
+    most = std::max(most, type.framebuffer_mib.value_or(0));
+  }
+  const auto smallest = std::ranges::min_element(boards, {}, [](const auto& board) { return board.second; });
+  return smallest == boards.end() ? 0 : smallest->second;
 }
 
 bool BoardTypes::has_mig_backed() const {

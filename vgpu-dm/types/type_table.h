@@ -29,6 +29,9 @@ class BoardTypes : Pinned {
   explicit BoardTypes(const vfio::PciFunction& gpu);
 
   const std::vector<mdev::VgpuType>& all() const { return types_; }
+  /// The memory of the board: its largest time-sliced type has all of it. For an unlisted board that of the
+  /// smallest board with its device ID. 0: the table does not have it.
+  std::uint32_t memory_mib() const;
   /// True if a type needs a GPU instance (MIG): the board can have instances that vGPUs fill.
   bool has_mig_backed() const;
   /// The type with a driver's name or short name; nullptr: none.
@@ -39,6 +42,7 @@ class BoardTypes : Pinned {
 
  private:
   std::vector<mdev::VgpuType> types_;
+  bool is_one_of_several_ = false;  // types_ are those of all boards with the device ID
   std::unordered_map<std::string_view, std::size_t> by_name_;
   std::unordered_map<std::uint32_t, std::size_t> by_number_;
 };

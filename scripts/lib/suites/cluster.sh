@@ -21,11 +21,11 @@ find_cluster_peers() {
     "$root/scripts/lib/helm" >/dev/null || skipped 'a Helm cannot be had: the chart is installed with the other one or with none'
 }
 
-# on_release current|oldest [--main | --rest]
+# on_release current|oldest|newest [--main | --rest | --claims]
 on_release() {
     local release=$1 folder find=(--find)
     shift
-    [ "$release" = current ] || find=(--oldest --find)
+    [ "$release" = current ] || find=("--$release" --find)
     if ! folder=$("$root/scripts/lib/kubernetes" "${find[@]}"); then
         skipped "the cluster: the $release Kubernetes cannot be had"
         return

@@ -10,6 +10,7 @@ import pathlib
 import re
 import ssl
 import unittest
+from collections.abc import Sequence
 from typing import Any
 
 from .box import NODE_ADDRESS
@@ -173,15 +174,15 @@ class Api:
         return allocations(self.claims(), f"{node}/gpu-ferry")
 
 
-def cluster_of_listed_nodes() -> Kubernetes:
-    """It has the chart's classes, rights and admission policies for claims, and no Node with the label for the chart's pods."""
+def cluster_of_listed_nodes(classes: Sequence[dict[str, str]] = ()) -> Kubernetes:
+    """It has the chart's classes with these in addition, rights and admission policies for claims, and no Node with the label for the chart's pods."""
     programs = helms()
     kubernetes = Kubernetes(pathlib.Path(os.environ["CLUSTER_PROGRAMS"]), pathlib.Path(os.environ["CLUSTER_FOLDER"]),
                             os.environ["CLUSTER_GROUP"])
     if not programs or not kubernetes.release.current:
         raise unittest.SkipTest("this needs Helm and a Kubernetes that has ResourceClaims")
     kubernetes.start()
-    values = {**VALUES, "dra": {"enabled": True}}
+    values = {**VALUES, "dra": {"enabled": True, "deviceClasses": {"more": list(classes)}}}
     helm(kubernetes, programs[-1], "install", "ferry", CHART, "--create-namespace", values=values)
     return kubernetes
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The differences between the releases of Kubernetes that the tests run: the current one (scripts/lib/kubernetes) with
-containerd 2, and the oldest one that Ferry supports (scripts/lib/kubernetes-oldest) with containerd 1.6."""
+"""The differences between the releases of Kubernetes that the tests run: the current and the newest one (scripts/lib/kubernetes)
+with containerd 2, and the oldest one that Ferry supports (scripts/lib/kubernetes-oldest) with containerd 1.6."""
 
 import dataclasses
 import json
