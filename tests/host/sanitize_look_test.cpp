@@ -17,6 +17,7 @@
 #include "host/sanitize/sanitize_step.h"
 #include "tests/host/keeper_node.h"
 #include "tests/support/must.h"
+#include "tests/vfio/rebinds.h"
 #include "vfio/confidential/mode_setting.h"
 #include "vfio/registers/register_reading.h"
 
@@ -296,6 +297,33 @@ TEST_F(SanitizeLook, GoesOnAfterARestartOfHostd) {
   settle();
   EXPECT_THAT(reset_, ElementsAre(kFirst));
   EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+}
+
+TEST_F(SanitizeLook, IsKilledAtEachWriteAndResetsTheGpuOnce) {
+  begin();
+  bool died = true;
+  std::size_t n = 1;
+  for (; died; ++n) {
+    SCOPED_TRACE(n);
+    ASSERT_LT(n, 40U);
+    const std::uint64_t before = sanitize(kFirst).count;
+    allocated_.insert(kFirst);
+    plugin_follows();
+    settle();
+    ASSERT_EQ(sanitize(kFirst).state, SanitizeState::in_use);
+    allocated_.clear();
+    plugin_follows();
+    died = test::dies([&] {
+      kernel_.die_at_change(n);
+      settle();
+    });
+    restart();
+    for (int i = 0; i < 3; ++i) settle();
+    EXPECT_EQ(sanitize(kFirst).state, SanitizeState::available);
+    EXPECT_EQ(sanitize(kFirst).count, before + 1) << "no use goes without a reset, and a reset counts once";
+    EXPECT_EQ(unfit(kFirst), "");
+  }
+  EXPECT_GT(n, 5U);
 }
 
 TEST_F(SanitizeLook, EndsWithThePolicy) {

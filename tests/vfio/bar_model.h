@@ -32,6 +32,8 @@ class BarModel final : public vfio::Registers {
   std::uint32_t knob(unsigned number) const;
   /// Any reset: modes become those of the knobs, and the boot begins anew.
   void reset();
+  /// The boot that has begun is complete.
+  void end_boot() { polls_left_ = 0; }
 
   /// Faults.
   bool dead = false;              ///< every read is all ones

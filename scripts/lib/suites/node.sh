@@ -26,6 +26,8 @@ scenarios() {
         file=$root/tests/node/scenarios/$name.toml
         if [ -z "$FERRY_KUBERNETES" ] && grep -qx 'kubernetes = true' "$file"; then
             skipped "scenario $name: there is no Kubernetes to be had"
+        elif grep -qx 'model = "gpu-model"' "$file" && ! "$root/scripts/lib/qemu-newer" --find >/dev/null; then
+            skipped "scenario $name: there is no newer QEMU to be had"
         elif grep -qx 'alone = true' "$file"; then alone+=("$file"); else together+=("$file"); fi
     done
     run_scenarios "$jobs" "${together[@]}"

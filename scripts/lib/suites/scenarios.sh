@@ -4,13 +4,14 @@
 # shellcheck source=scripts/lib/suites/node.sh
 . "$root/scripts/lib/suites/node.sh"
 
-# On the newer kernel: each effect of the unit tests' fake kernel, binding, vGPUs, VMs, refusals, claims.
-on_newer='kernel-effects vgpu vm refusals takeover dra'
+# On the newer kernel: each effect of the unit tests' fake kernel, binding, vGPUs, VMs, refusals, claims, resets.
+on_newer='kernel-effects vgpu vm refusals takeover dra clean-gpu cc'
 
 prepare() {
     install_packages node package
     build release node-programs
     "$root/scripts/lib/kubernetes" >/dev/null || true # run says what it leaves out
+    "$root/scripts/lib/qemu-newer" >/dev/null || true # the same
     "$root/tests/node/prepare"
     "$root/tests/node/prepare" modules-newer initramfs-newer || true # the same
 }

@@ -15,6 +15,8 @@ from .scenario import Boot, Step
 
 POWER_OFF_S = 30  # from the end of the job to the end of QEMU, in the node's seconds
 LIMIT = 5  # so many times the limit of silence ends a boot that never falls silent
+# QEMU says so thousands of times of a vfio-user-pci whose IOMMU maps another device's memory.
+IN_NO_MEMORY = re.compile(r"^qemu-system-x86_64: iommu map to non memory area [0-9a-f]+$")
 PANIC = re.compile(r"^\[ *[0-9.]+\] Kernel panic - not syncing")  # with the kernel's own stamp: a guest's may be shown
 
 
@@ -65,6 +67,8 @@ class Console:
         self._log, self._echo, self._start = log, echo, time.monotonic()
 
     def add(self, line: str) -> None:
+        if IN_NO_MEMORY.search(line):
+            return
         # Control sequences of firmware and terminals that move the cursor are no text.
         line = re.sub(r"\x1b(\[[0-9;?=]*[A-Za-z]|c)", "", line)
         self.lines.append(line)

@@ -2,10 +2,11 @@
 """The devices of a node: the arguments of QEMU, and how the node finds them again at the kernel's addresses."""
 
 import dataclasses
+import json
 import pathlib
 import random
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .scenario import Table
@@ -16,10 +17,13 @@ DRIVER_MODULES = {"bochs-drm": "bochs", "nvidia": "ferry_testgpu", "virtio-pci":
 
 # Emulated devices that a scenario may use, and whether QEMU lets them be plugged while the machine runs.
 MODELS = {
-    "VGA": False, "ati-vga": True, "bochs-display": True, "cirrus-vga": False, "e1000e": True, "edu": True,
+    "VGA": False, "ati-vga": True, "bochs-display": True, "cirrus-vga": False, "e1000e": True, "edu": True, "gpu-model": True,
     "ich9-intel-hda": True, "nvme": True, "pci-testdev": True, "qemu-xhci": True, "secondary-vga": True,
     "virtio-gpu-pci": True, "virtio-net-pci": True, "virtio-rng-pci": True,
 }
+
+# A program of the tests, to which a newer QEMU connects (tests/vfio/gpu_model.cpp). `options.ids`: what it shows.
+GPU_MODEL = "gpu-model"
 
 # How vGPUs come to exist on a device, by the test module: on itself, on its virtual functions, as these, as these whole.
 VGPU_FRAMEWORKS = ["mdev", "mdev-on-vfs", "vendor-vfio", "whole-vfs"]
@@ -78,6 +82,8 @@ def parse_device(name: str, row: "Table") -> Device:
         raise row.error("plugged", f"{what} cannot be plugged later")
     if not 0 <= device.disk_mib <= 1024:
         raise row.error("disk_mib", f"must be 0 to 1024, not {device.disk_mib}")
+    if (device.model == GPU_MODEL) != (set(device.options) == {"ids"}):
+        raise row.error("options", f'a {GPU_MODEL} has "ids" and nothing else there, as {{ids = "10de:2330"}}; other models have no "ids"')
     if device.vgpu and not device.id:
         raise row.error("vgpu", 'the test module needs "id", "class" and "subsystem" of a vGPU parent')
     return device
@@ -130,6 +136,7 @@ class Topology:
             else:
                 self._place[device.name] = "0.0"
         self.subsystems = _draw_subsystems(devices, seed)
+        self.sockets = pathlib.Path()  # the folder with the sockets of models()
 
     def hops(self, name: str) -> str:
         """Slot.function on bus 0, then on the bus below that, and so on: the way the node follows to the address."""
@@ -142,11 +149,19 @@ class Topology:
         others = [device.name for device in self._devices.values() if device.function_of == name]
         return [*others, name]
 
-    def properties(self, name: str) -> dict[str, str | int | bool]:
+    def models(self) -> dict[str, str]:
+        """The IDs of each GPU whose registers a program models."""
+        return {device.name: str(device.options["ids"]) for device in self._devices.values() if device.model == GPU_MODEL}
+
+    def properties(self, name: str) -> dict[str, Any]:
         """The arguments of -device or device_add."""
         device = self._devices[name]
         bus = device.behind or f"port-{port_of(device, self._devices)}"
         first = any(other.function_of == name for other in self._devices.values())
+        if device.model == GPU_MODEL:
+            return {"driver": "vfio-user-pci", "id": name, "bus": bus, "addr": self._place[name],
+                    **({"multifunction": True} if first else {}),
+                    "socket": {"type": "unix", "path": str(self.sockets / name)}}
         return {"driver": device.model, "id": name, "bus": bus, "addr": self._place[name],
                 **({"multifunction": True} if first else {}),
                 **({"drive": f"disk-{name}"} if device.disk_mib and "subsys" not in device.options else {}),
@@ -175,7 +190,8 @@ class Topology:
             arguments += ["-device", f"pcie-pci-bridge,id={bridge},bus=port-{bridge},addr=0.0"]
         for device in self._devices.values():
             if device.plugged:
-                arguments += ["-device", _as_option(self.properties(device.name))]
+                properties = self.properties(device.name)
+                arguments += ["-device", json.dumps(properties) if "socket" in properties else _as_option(properties)]
                 if device.disk_mib and "subsys" in device.options:  # the disk is the subsystem's then
                     arguments += ["-device", f"nvme-ns,bus={device.name},drive=disk-{device.name}"]
         return arguments

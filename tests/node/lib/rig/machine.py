@@ -22,6 +22,23 @@ class MachineError(Exception):
     """QEMU could not be started or does not answer as it must."""
 
 
+@contextlib.contextmanager
+def gpu_models(program: pathlib.Path, ids: dict[str, str], sockets: pathlib.Path, state: pathlib.Path) -> Iterator[None]:
+    """Runs a program for each GPU whose registers it models. Its log and what it obeys are NAME.log and NAME.control in the state
+    folder, which the node shares."""
+    with contextlib.ExitStack() as running:
+        for name, shown in ids.items():
+            model = subprocess.Popen(["setpriv", "--pdeathsig", "SIGKILL", "--", program, sockets / name, shown,
+                                      state / f"{name}.log", state / f"{name}.control"], stdin=subprocess.DEVNULL)
+            running.callback(model.wait)
+            running.callback(model.kill)
+            while not (sockets / name).exists():
+                if model.poll() is not None:
+                    raise MachineError(f"{program} ended with {model.returncode} before QEMU had connected to it")
+                time.sleep(0.01)
+        yield
+
+
 class Lines:
     """Bytes that come in pieces, as whole lines of text."""
 
@@ -39,13 +56,13 @@ class Lines:
 
 def command_line(*, kernel: pathlib.Path, initrd: pathlib.Path, disks: list[pathlib.Path], iommu: str, memory_mib: int,
                  shares: dict[str, tuple[pathlib.Path, bool]], kernel_args: list[str], scratch_disk: pathlib.Path | None,
-                 tap: str) -> list[str]:
-    """QEMU's arguments for a node without its devices under test. Shares: tag -> (folder, writable). `scratch_disk`: another disk,
+                 tap: str, qemu: str = QEMU) -> list[str]:
+    """QEMU with its arguments for a node without its devices under test. Shares: tag -> (folder, writable). `scratch_disk`: another disk,
     of which the node's writes last until it ends. `tap`: an interface of the machine that leads to the node's network card."""
     # Checks that count in real time take a busy machine for a broken one.
     append = ["console=ttyS0,115200", "panic=-1", "quiet", "random.trust_cpu=on", "no_timer_check", "nowatchdog",
               "rcupdate.rcu_cpu_stall_suppress=1"]
-    command = [QEMU, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+    command = [qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
                "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", str(memory_mib),
                "-machine", "q35,kernel-irqchip=split",
                # Slots as a server has them (pciehp, with its five seconds to think again), not ACPI's.
@@ -75,8 +92,8 @@ class Machine:
 
     def __init__(self, command: list[str], on_console: Callable[[str], None],
                  on_record: Callable[[dict[str, Any]], None], on_event: Callable[[dict[str, Any]], None]) -> None:
-        if not shutil.which(QEMU):
-            raise MachineError(f"{QEMU} is not installed; hint: apt-get install qemu-system-x86")
+        if not shutil.which(command[0]):
+            raise MachineError(f"{command[0]} is not installed; hint: apt-get install qemu-system-x86")
         self.started = time.monotonic()
         self._sockets = tempfile.mkdtemp(prefix="ferry-node-")
         self._selector = selectors.DefaultSelector()
