@@ -120,6 +120,7 @@ struct RegisterMemory {
   /// Since undo_mode_change() had the host's lock: it tries again then, or once the devices that it has left
   /// change.
   std::optional<Moment> undo_again;
+  unsigned undos = 0;  ///< that have left the same devices, one after the other
   std::map<vfio::PciAddress, std::pair<std::uint64_t, bool>> not_undone;  ///< binding, is open
   bool saw_mode_change = false;  ///< a change of modes was recorded at the last look
 };

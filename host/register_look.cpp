@@ -22,6 +22,8 @@
 namespace ferry::host {
 namespace {
 
+constexpr unsigned kLongestUndoPause = 5;  // 160 minutes
+
 /// Keeps the facts of an earlier reading for a function that is in use now.
 api::ReportedRegisters reported(vfio::RegisterFacts facts, std::uint64_t binding,
                                 const RegisterMemory::Entry* before) {
@@ -83,12 +85,15 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
 
 void undo_mode_change(HostFs& host, HostWriter& writer, Moment now, RegisterMemory& memory) {
   if (const auto lock = NodeLock::take(host, std::chrono::milliseconds(0)); lock) {
-    if (memory.undo_again && now < *memory.undo_again && memory.not_undone == devices_not_undone(host))
-      return;
+    const bool as_it_was = memory.not_undone == devices_not_undone(host);
+    if (memory.undo_again && now < *memory.undo_again && as_it_was) return;
+    memory.undos = as_it_was ? memory.undos + 1 : 0;
     const vfio::ModeOutcome outcome = vfio::undo_interrupted_mode_change(writer, host);
     memory.not_undone = devices_not_undone(host);
     memory.undo_again.reset();
-    if (vfio::has_interrupted_mode_change(host)) memory.undo_again = now + kBetweenReadings;
+    // A try resets the device and waits for its boot, and nothing else is done on the host meanwhile.
+    if (vfio::has_interrupted_mode_change(host))
+      memory.undo_again = now + kBetweenReadings * (1U << std::min(memory.undos, kLongestUndoPause));
     if (!outcome.problem.empty()) spdlog::warn("{}", outcome.problem);
     for (const vfio::DeviceOutcome& device : outcome.devices)
       if (device.result == vfio::ModeResult::unknown)

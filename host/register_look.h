@@ -27,8 +27,8 @@ void look_at_registers(const HostFs& host, HostWriter& writer, const std::vector
                        Moment now, RegisterMemory& memory);
 
 /// Undoes a change of the confidential mode that a crash has interrupted. Devices that are left are tried
-/// again once they are bound anew, or are opened or closed, or after kBetweenReadings. A command that makes
-/// the change now holds the host's lock, and is left alone.
+/// again once a round sees that they were bound anew, opened or closed, or after kBetweenReadings, which
+/// doubles with each try. A command that makes the change now holds the host's lock, and is left alone.
 void undo_mode_change(HostFs& host, HostWriter& writer, Moment now, RegisterMemory& memory);
 
 /// Takes over what an earlier hostd has published in this boot, of functions with a driver that were not

@@ -167,8 +167,8 @@ void NodeKeeper::look_at_sanitizing() {
   if (!published) return;
   const bool is_on = memory.policy.value_or(policy::Sanitize::off) != policy::Sanitize::off;
   auto before = load_gpu_histories(host_);
-  // A claim reads the record also with the policy off.
-  const bool is_bad = !before && before.error().code == Errc::malformed_host;
+  // A claim reads the record also with the policy off. Without a policy nothing says what a new one is for.
+  const bool is_bad = !before && before.error().code == Errc::malformed_host && memory.policy;
   if (is_bad) before = begin_histories(before.error());
   const auto claims = before ? settings_.gpus_with_claims() : Result<GpusWithClaims>(fail(before.error()));
   const std::string fault = claims ? std::string() : claims.error().message;

@@ -16,6 +16,7 @@
 #include "cli/verbs/verbs.h"
 #include "common/config/config_tree.h"
 #include "common/process/standard_streams.h"
+#include "host/claims/claim_record.h"
 #include "host/gpu_numbers.h"
 #include "policy/policy_comparison.h"
 #include "policy/policy_export.h"
@@ -120,9 +121,11 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
   // Under hostd the numbers mean the GPUs that it has counted.
   const auto numbered = host::resolve_numbers(*session.host, *policy, node->vgpus);
   if (!numbered) return complain(numbered.error());
-  const policy::ResolvedPolicy asked = policy::resolve(numbered->policy, node->vgpus, models);
+  policy::ResolvedPolicy asked = policy::resolve(numbered->policy, node->vgpus, models);
   if (const auto allowed = policy::check_allocations(asked, node->inventory, node->vgpus); !allowed)
     return complain(allowed.error());
+  if (const auto claims = host::gpus_with_claims(*session.host))  // as `apply` leaves them out
+    for (const vfio::PciAddress& gpu : claims->gpus) asked.modes.erase(gpu);
   if (const auto possible = host::check_possible(asked, node->inventory); !possible)
     return complain(possible.error());
   for (const auto& [gpu, mode] : asked.modes)

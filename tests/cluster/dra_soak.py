@@ -202,4 +202,5 @@ class DraSoak(unittest.TestCase):
         print(", ".join(f"{count} {what}" for what, count in done.items()), f"in {time.monotonic() - before:.0f} s")
         self.assertEqual(SCHEDULES, done["schedules"])
         self.assertGreater(done["observations with allocations"], SCHEDULES)
-        self.assertGreater(done["looks at claims for extended resources"], 0)
+        if SCHEDULES > 20:  # a single one need not have such a pod
+            self.assertGreater(done["looks at claims for extended resources"], 0)

@@ -218,6 +218,11 @@ TEST(ModeChangeLook, AnInterruptedChangeIsUndoneUnlessACommandMakesIt) {
   EXPECT_EQ(tries_at(2s), 1U) << "its user has closed it";
   EXPECT_EQ(tries_at(301s), 0U);
   EXPECT_EQ(tries_at(302s), 1U) << "after five minutes";
+  EXPECT_EQ(tries_at(901s), 0U);
+  EXPECT_EQ(tries_at(902s), 1U) << "and after ten more";
+  tree.file("sys/bus/pci/devices/0000:17:00.0/enable", "1");
+  EXPECT_EQ(tries_at(903s), 1U);
+  EXPECT_EQ(tries_at(1203s), 1U) << "the pause begins anew";
 }
 
 }  // namespace

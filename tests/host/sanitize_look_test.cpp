@@ -519,6 +519,19 @@ TEST_F(SanitizeLook, BeginsANewRecordAlsoIfThePolicyIsOff) {
   EXPECT_TRUE(kernel_.exists(kBadGpuHistoryFile));
 }
 
+TEST_F(SanitizeLook, KeepsABadRecordWhileThePolicyIsNotKnown) {
+  begin();
+  kernel_.file(kGpuHistoryFile, "");
+  kernel_.file(kDesired, "{");
+  restart();
+  settle();
+  EXPECT_FALSE(kernel_.exists(kBadGpuHistoryFile)) << "a new record of no policy would let claims pass";
+  EXPECT_FALSE(load_gpu_histories(kernel_));
+  want(kAllAway, 2);
+  settle();
+  EXPECT_TRUE(kernel_.exists(kBadGpuHistoryFile));
+}
+
 TEST_F(SanitizeLook, TellsWhyNoGpuIsSanitized) {
   begin();
   const auto break_record = [&] {
