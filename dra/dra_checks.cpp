@@ -7,8 +7,10 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "api/claimable_gpus.h"
 #include "api/files.h"
@@ -87,6 +89,21 @@ Check claimable_check(const HostFs& host) {
   const auto count = static_cast<std::size_t>(std::ranges::count(*gpus, true, &api::ClaimableGpu::for_dra));
   if (count == 0)
     return std::move(check).warned(fmt::format("/{} has no GPU for claims", api::kClaimableGpusFile), kCure);
+  std::vector<std::string> without;
+  for (const api::ClaimableGpu& gpu : *gpus) {
+    if (!gpu.for_dra) continue;
+    const bool has_vgpus = std::ranges::any_of(gpu.types, &api::VgpuType::allowed);
+    if (gpu.health == api::GpuHealth::unhealthy)
+      without.push_back(fmt::format("{}: {}", gpu.address.text(), gpu.reason));
+    else if (!gpu.whole && !has_vgpus)
+      without.push_back(gpu.address.text() + ": `allow` names no device that it has");
+    else if (!gpu.whole && !gpu.vgpu_reason.empty())
+      without.push_back(fmt::format("{}: {}", gpu.address.text(), gpu.vgpu_reason));
+  }
+  if (!without.empty())
+    return std::move(check).warned(
+        fmt::format("no new claim gets a device of {}", fmt::join(without, "; ")),
+        "`ferry status` has the state of each GPU, and `ferry vgpu types` the types that its driver offers");
   return std::move(check).passed(fmt::format("{} in /{}", counted(count, "GPU"), api::kClaimableGpusFile));
 }
 
@@ -113,8 +130,12 @@ std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& invento
         "`kubectl ferry doctor NODE` looks; spec.configuration.mediatedDevicesConfiguration.enabled: false "
         "keeps KubeVirt from that"));
   }
+  const auto text = host.read_file(api::kClaimableGpusFile);
+  const auto listed = text ? api::read_claimable_gpus(*text).value_or(std::vector<api::ClaimableGpu>())
+                           : std::vector<api::ClaimableGpu>();
   for (const auto& [address, function] : inventory.functions) {
-    if (!rules.match(function)) continue;
+    const auto entry = std::ranges::find(listed, address, &api::ClaimableGpu::address);
+    if (!rules.match(function) && (entry == listed.end() || !entry->for_dra)) continue;
     Check group{
         .id = "dra-iommu-group",
         .subject = address.text(),

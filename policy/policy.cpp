@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -73,6 +74,15 @@ ResolvedPolicy resolve(const Policy& policy, const mdev::VgpuInventory& inventor
 
 namespace {
 
+/// The type with this short name, as the driver lists it or else as the table has it. Absent: neither does.
+std::optional<mdev::VgpuType> type_with(const mdev::VgpuGpu& gpu, const std::string& short_name) {
+  for (mdev::VgpuType& type : vgpu::types_of(gpu))
+    if (type.short_name == short_name) return std::move(type);
+  const vgpu::BoardTypes types(gpu.function);
+  const mdev::VgpuType* const type = types.find(short_name);
+  return type == nullptr ? std::nullopt : std::optional(*type);
+}
+
 /// True if claims can have such a device of the GPU.
 bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const AllowedDevices& allow) {
   if (gpu.function.ids() == device && allow.whole) return true;
@@ -80,9 +90,8 @@ bool goes_to_claims(const mdev::VgpuGpu& gpu, const std::string& device, const A
     const auto allowed = [&](const mdev::VgpuType& type) { return type.id == device && allow.allows(type); };
     return std::ranges::any_of(vgpu::types_of(gpu), allowed);
   }
-  const vgpu::BoardTypes types(gpu.function);
-  const mdev::VgpuType* type = types.find(device);
-  return type != nullptr && vgpu::is_mig_backed(*type) == vgpu::has_instances(gpu) && allow.allows(*type);
+  const auto type = type_with(gpu, device);
+  return type && vgpu::is_mig_backed(*type) == vgpu::has_instances(gpu) && allow.allows(*type);
 }
 
 /// The names under which the device plugin has a GPU and its vGPUs, once the policy is applied.
@@ -110,9 +119,8 @@ std::set<std::string> plugin_names(const mdev::VgpuGpu& gpu, const ResolvedPolic
     out.insert(names.of_gpu(gpu.function));
   } else if (const vgpu::ProfileItem* item = resolved.vgpus.item_for(gpu); item != nullptr) {
     if (whole_functions && !item->vgpus.empty()) std::ranges::for_each(gpu.functions, add_function);
-    const vgpu::BoardTypes types(gpu.function);
     for (const vgpu::VgpuCount& vgpus : item->vgpus)
-      if (const mdev::VgpuType* type = types.find(vgpus.type.driver_short_name()); type != nullptr)
+      if (const auto type = type_with(gpu, vgpus.type.driver_short_name()))
         out.insert(names.of_vgpus(type->name));
   }
   return out;

@@ -77,6 +77,8 @@ void add_mode(Explanation& out, const ExplainInputs& inputs, const host::Acceler
     out.add("reason", fmt::format("{} asks for {}", policy, text(*gpu.status->desired)));
   } else if (gpu.status && gpu.status->allocation == api::Allocation::dra) {
     out.add("reason", policy + " gives it to ResourceClaims (DRA), which decide its mode");
+  } else if (inputs.description.phase != api::NodePhase::ready) {
+    out.add("reason", policy + " is not applied yet, or does not name it; `ferry assert` compares");
   } else {
     out.add("reason", policy + " does not name it");
   }

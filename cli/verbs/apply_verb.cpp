@@ -137,9 +137,11 @@ void warn_of_claims(const host::NodeContext& context) {
 
 }  // namespace
 
-ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign) {
+ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign,
+                         policy::ResourceNames resources) {
   auto context = node_context(session, node_probes(session));
   if (!context) return complain(context.error());
+  context->resources = std::move(resources);
   context->vgpu_host.spares_foreign = !foreign;
   const auto here = read_policy_here(session, policy);
   if (!here) return complain(here.error());

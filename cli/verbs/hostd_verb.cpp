@@ -26,8 +26,10 @@
 #include "kata-manager/classes/desired_classes.h"
 #include "kata-manager/controller/kata_keeper.h"
 #include "kata-manager/runtimes/cri_client.h"
+#include "kubevirt-plugin/discovery/device_names.h"
 #include "kubevirt-plugin/discovery/resource_name.h"
 #include "kubevirt-plugin/discovery/resource_rules.h"
+#include "kubevirt-plugin/discovery/scanner.h"
 #include "policy/accelerators.h"
 
 namespace ferry::cli {
@@ -95,7 +97,8 @@ std::function<void()> keep_folders(const HostFs& host, const HostdOptions& optio
   };
 }
 
-ExitStatus preview_desired(const Session& session, const std::filesystem::path& file, Reading profiles) {
+ExitStatus preview_desired(const Session& session, const std::filesystem::path& file, Reading profiles,
+                           const policy::ResourceNames& resources) {
   const auto desired = host::read_desired(*session.host, file, profiles);
   if (!desired) return complain(desired.error());
   if (const auto& there = *desired) {
@@ -105,7 +108,7 @@ ExitStatus preview_desired(const Session& session, const std::filesystem::path& 
     const auto numbered = host::resolve_numbers(*session.host, there->policy, *vgpus);
     if (!numbered) return complain(numbered.error());
     const ExitStatus gone = numbered->gone ? complain(*numbered->gone) : ExitStatus::done;
-    return worse(gone, apply_preview(session, numbered->policy, true));
+    return worse(gone, apply_preview(session, numbered->policy, true, resources));
   }
   print_to_stderr("ferry: there is no /{}: there is no desired state, so nothing would be changed\n",
                   file.string());
@@ -136,11 +139,12 @@ Result<policy::ResourceNames> resource_names(const Session& session, const Hostd
                   "as nvidia.com/AD102GL_L40S=10de:26b9 or nvidia.com/NVIDIA_L40S-6Q=L40S-6Q");
     out.classes.push_back({.resource = resource->text(), .device = device});
   }
-  out.of_gpu = [names = rules->names, domains = rules->domains,
-                model_of = model_names(session)](const vfio::PciFunction& gpu) {
-    const auto domain = domains.find(gpu.vendor);
-    if (domain == domains.end()) return std::string();  // no class of such a vendor's devices has a model
-    const auto name = names.function_name(domain->second, gpu.ids(), model_of(gpu));
+  out.of_gpu = [rules = *rules,
+                known = std::make_shared<plugin::DeviceNames>(*session.host)](const vfio::PciFunction& gpu) {
+    const auto domain = plugin::resource_domain(rules, gpu.vendor, *known);
+    if (!domain) return std::string();  // the plugin has no name for it either
+    const auto name =
+        rules.names.function_name(*domain, gpu.ids(), known->find(gpu.vendor, gpu.device).value_or(""));
     return name ? name->text() : std::string();
   };
   out.of_vgpus = [names = rules->names](const std::string& type) {
@@ -192,7 +196,7 @@ ExitStatus hostd_verb(const Session& session, const HostdOptions& options) {
   if (options.dra_user && options.dra_group)
     settings.claims = host::ClaimServerSettings{.user = *options.dra_user, .group = *options.dra_group};
   if (session.dry_run)
-    return preview_desired(session, settings.keeper.desired_file, settings.keeper.profiles);
+    return preview_desired(session, settings.keeper.desired_file, settings.keeper.profiles, *resources);
   if (auto root = require_root(session); !root) return complain(root.error());
   settings.keep_folders = keep_folders(*session.host, options);
   if (options.once && !session.host->exists(settings.keeper.desired_file))

@@ -186,8 +186,10 @@ Error nothing_to_permit(const plugin::ResourceSet& scan) {
 ExitStatus print_classes(const Session& session, const std::vector<plugin::ResourceClass>& classes) {
   if (classes.empty())
     return complain({.code = make_error_code(Errc::refused),
-                     .message = "kubevirt-cr: this host has no GPU for claims, so no class has devices",
-                     .hint = "give a GPU `allocation: dra` in the policy of this node"});
+                     .message = "kubevirt-cr: this host has no device for claims that has a resource's name",
+                     .hint = "a GPU needs `allocation: dra` in the policy of this node, and `ferry doctor "
+                             "--for dra` says which give no device; virtual functions that VMs get whole "
+                             "have claims alone"});
   std::vector<std::string> notes;
   const auto listed = plugin::with_one_class_a_name(classes, notes);
   for (const std::string& note : notes) print_to_stderr("{}\n", note);

@@ -82,7 +82,8 @@ ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& opt
 /// `apply`: changes the whole node to a policy, v2 or v1.
 ExitStatus apply_verb(const Session& session, const ProfileOptions& options);
 /// The dry run of `apply`.
-ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign);
+ExitStatus apply_preview(const Session& session, const policy::Policy& policy, bool foreign,
+                         policy::ResourceNames resources = {});
 struct HostdOptions {
   bool once = false;
   bool own_scope = false;  ///< in a container: move to a control group of the host

@@ -177,6 +177,9 @@ TEST_F(HostdVerb, RefusesANameOfADeviceClassThatThePluginHasToo) {
       "nvidia.com/AD102GL_L40S has two owners: a DeviceClass, for claims of 0000:17:00.0, and the device "
       "plugin, for 0000:18:00.0");
   EXPECT_EQ(kernel_.driver_of("0000:18:00.0"), "nvidia");
+  const auto preview = ferry({"--dry-run", "--class", "nvidia.com/AD102GL_L40S=10de:26b9"});
+  EXPECT_EQ(preview.status, 4);
+  EXPECT_THAT(preview.err, HasSubstr("two owners"));
   std::vector<std::string> aliased = plain;
   aliased.insert(aliased.end(), {"--alias", "10de:26b9=l40s"});
   // These files bind no GPU: the attempt shows that the policy is not refused.

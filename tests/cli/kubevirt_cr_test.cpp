@@ -226,7 +226,7 @@ TEST_F(KubevirtCr, HasTheEntriesOfGpusForClaims) {
 TEST_F(KubevirtCr, PrintsTheDeviceClassesOfGpusForClaims) {
   const auto none = ferry({"kubevirt-cr", "--device-classes"});
   EXPECT_EQ(none.status, 4);
-  EXPECT_THAT(none.err, HasSubstr("this host has no GPU for claims"));
+  EXPECT_THAT(none.err, HasSubstr("this host has no device for claims that has a resource's name"));
   add_gpu();
   kernel_.file(api::kClaimableGpusFile, gpus_for_claims());
   EXPECT_EQ(ferry({"kubevirt-cr", "--device-classes"}).out,

@@ -92,6 +92,28 @@ TEST_F(DraChecks, CountTheGpusThatClaimsCanHave) {
   EXPECT_THAT(check("dra-gpus").fix, HasSubstr("of the same version"));
 }
 
+TEST_F(DraChecks, WarnOfGpusThatGiveNoDevice) {
+  api::ClaimableGpu claimable;
+  claimable.address = gpu().address;
+  const auto found = [&] {
+    scratch.file(api::kClaimableGpusFile, api::claimable_gpus_text({claimable}));
+    return verdict("dra-gpus") + ": " + check("dra-gpus").found;
+  };
+  claimable.whole = false;
+  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: `allow` names no device that it has");
+  claimable.types = {{.id = "1", .name = "NVIDIA L40S-6Q", .short_name = "L40S-6Q", .allowed = false}};
+  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: `allow` names no device that it has");
+  claimable.types.front().allowed = true;
+  EXPECT_THAT(found(), testing::StartsWith("pass: "));
+  claimable.vgpu_reason = "its virtual functions are missing";
+  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: its virtual functions are missing");
+  claimable.whole = true;
+  EXPECT_THAT(found(), testing::StartsWith("pass: ")) << "it may be had whole";
+  claimable.health = api::GpuHealth::unhealthy;
+  claimable.reason = "is in no IOMMU group";
+  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: is in no IOMMU group");
+}
+
 TEST_F(DraChecks, RemindOfKubevirtWhereThereAreMediatedDevices) {
   EXPECT_EQ(check("kubevirt-keeps-mediated").id, "none");
   scratch.file("sys/class/mdev_bus/0000:3b:00.0/uevent", "");
@@ -112,6 +134,10 @@ TEST_F(DraChecks, JudgeEachGpu) {
   EXPECT_EQ(verdict("dra-pci-address"), "warn");
   rules.vendors = {0x1002};
   EXPECT_EQ(check("dra-pci-address").id, "none") << "no accelerator";
+  api::ClaimableGpu claimable;
+  claimable.address = behind_vmd.address;
+  scratch.file(api::kClaimableGpusFile, api::claimable_gpus_text({claimable}));
+  EXPECT_EQ(verdict("dra-iommu-group"), "fail") << "a policy gives it to claims";
 }
 
 }  // namespace

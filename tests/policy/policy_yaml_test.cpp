@@ -333,6 +333,26 @@ TEST_F(NamesOfClasses, MayBeOfMigBackedTypesWithoutASeries) {
   EXPECT_EQ(refusal("  - {devices: [0], allocation: dra}\n"), "") << "it has no GPU instances";
 }
 
+TEST_F(NamesOfClasses, AreOfTheTypesThatTheDriverLists) {
+  for (const std::size_t i : {0U, 1U})
+    vgpus_.gpus[i].parents = {
+        {.address = vgpus_.gpus[i].address(),
+         .types = {{.id = "nvidia-1999", .name = "GRID L40S-5Q", .short_name = "L40S-5Q"},
+                   {.id = "nvidia-1151", .name = "GRID L40S-6Q", .short_name = "L40S-6Q"}}}};
+  const auto of = [](const std::string& type) {
+    return fmt::format(
+        "  - {{devices: [0], allocation: dra, allow: [{0}]}}\n"
+        "  - {{devices: [1], mode: vgpu, vgpu-devices: {{{0}: 2}}}}\n",
+        type);
+  };
+  names_.classes = {{.resource = "nvidia.com/GRID_L40S-5Q", .device = "L40S-5Q"}};
+  EXPECT_EQ(refusal(of("L40S-5Q")), std::string("nvidia.com/GRID_L40S-5Q") + kTwoOwners) << "no table has it";
+  names_.classes = {{.resource = "nvidia.com/GRID_L40S-6Q", .device = "L40S-6Q"}};
+  EXPECT_EQ(refusal(of("L40S-6Q")), std::string("nvidia.com/GRID_L40S-6Q") + kTwoOwners);
+  names_.classes = {{.resource = kSixths, .device = "L40S-6Q"}};
+  EXPECT_EQ(refusal(of("L40S-6Q")), "") << "the plugin has the driver's name";
+}
+
 TEST_F(NamesOfClasses, MayBeOfDevicesThatNoPolicyGivesToBoth) {
   for (const char* allowed :
        {"  - {devices: [0, 1], allocation: dra}\n  - {devices: [2], mode: passthrough}\n",

@@ -103,7 +103,8 @@ gpu-ferry.io
 
 {{/* hostd's options for the short form of `more`: it refuses a policy by which the device plugin has the name, too. */}}
 {{- define "ferry.namedClasses" -}}
-{{- if and .Values.dra.enabled (ne (include "ferry.pluginMode" .) "kata") -}}
+{{- $ofModels := and (ne nil .Values.plugin.kataGpuAlias) (eq "" (toString .Values.plugin.kataGpuAlias)) }}
+{{- if and .Values.dra.enabled (or $ofModels (ne (include "ferry.pluginMode" .) "kata")) -}}
 {{- range $one := .Values.dra.deviceClasses.more }}
 {{- with or $one.model $one.vgpuType }}
 - {{ printf "--class=%s=%s" $one.extendedResourceName . | quote }}
