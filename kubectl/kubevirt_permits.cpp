@@ -193,19 +193,30 @@ std::string hex_of(const json& device, const char* name) {
   return text.starts_with("0x") ? text.substr(2) : text;
 }
 
-plugin::ResourceClass class_of(const json& device, const plugin::NameRules& names) {
+/// `unknown` gets the reason if the slice does not have all that the node's plugin makes the name from.
+plugin::ResourceClass class_of(const json& device, const plugin::NameRules& names, std::string& unknown) {
   if (attribute(device, dra::kType) == dra::kVgpu)
     return {"vgpuType", attribute(device, "vgpuType"),
             fmt::format("{}/{}", policy::kResourceDomain, names.vgpu_part(attribute(device, "profile")))};
   const std::string vendor = hex_of(device, "vendorID");
   const std::string ids = fmt::format("{}:{}", vendor, hex_of(device, "deviceID"));
   const std::string product = attribute(device, "productName");
-  std::string domain;  // empty: Ferry has no name for the vendor's domain
+  std::string domain;
   for (const policy::NamedVendor& one : policy::named_vendors())
     if (fmt::format("{:04x}", one.id) == vendor) domain = fmt::format("{}.com", one.name);
-  const auto name = names.function_name(domain, ids, product);
-  return {"model", ids,
-          name ? name->text() : fmt::format("{}/{}", domain, names.function_part(ids, product))};
+  if (domain.empty()) {
+    unknown = fmt::format("only the pci.ids of the node names the vendor {}", vendor);
+    return {"model", ids, {}};
+  }
+  const auto name_for = [&](const std::string& human) {
+    const auto name = names.function_name(domain, ids, human);
+    return name ? name->text() : fmt::format("{}/{}", domain, names.function_part(ids, human));
+  };
+  const std::string name = name_for(product);
+  // A character of UTF-8 that does not fit is left out whole.
+  if (product.size() + 3 >= dra::kLongestText && name_for(product + "x") != name)
+    unknown = "its product's name may have more characters than a ResourceSlice holds";
+  return {"model", ids, name};
 }
 
 }  // namespace
@@ -226,8 +237,12 @@ PublishedClasses published_classes(const std::vector<json>& slices, const std::v
     for (const json& device : items_field(spec, "devices")) {
       // A virtual function that a VM gets whole has a claim, and no name of a resource.
       if (attribute(device, "vgpuType").find(':') != std::string::npos) continue;
-      auto one = class_of(device, of_node == names.end() ? first : of_node->second);
-      if (one.value.empty())
+      std::string unknown;
+      auto one = class_of(device, of_node == names.end() ? first : of_node->second, unknown);
+      if (!unknown.empty())
+        notes.insert(fmt::format("{} is left out: {}; on node {} `ferry kubevirt-cr --device-classes` has it",
+                                 one.value, unknown, text_field(spec, "nodeName")));
+      else if (one.value.empty())
         notes.insert(fmt::format("a type of vGPUs without a short name is left out: {}", one.resource));
       else if (const auto name = plugin::ResourceName::parse(one.resource); !name)
         notes.insert(fmt::format("{} is left out: {}", one.value, name.error().message));

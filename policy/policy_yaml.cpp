@@ -212,7 +212,8 @@ Result<AllowedDevices> read_allow(const vgpu::ItemReader& reader, const ConfigNo
                            "a glob on the types that `ferry vgpu types` shows, as in \"L40S-*Q\"");
     }
     if (auto good = check_glob(reader, *value, key); !good) return fail(std::move(good).error());
-    if (value->text == kWhole)
+    // Globs take either case, so this word does, too.
+    if (lower(value->text) == kWhole)
       out.whole = true;
     else
       out.types.push_back(value->text);

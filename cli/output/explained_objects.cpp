@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include <fmt/chrono.h>
@@ -103,6 +104,13 @@ void add_objections(const host::AcceleratorDescription& description, const std::
   }
 }
 
+/// Adds how each user gives the device back; users with the same way in a row add it once.
+void add_remedies(std::span<const vfio::DeviceUser> users, std::vector<Way>& ways) {
+  for (const vfio::DeviceUser& user : users)
+    if (ways.empty() || ways.back().does != user.remedy())
+      ways.push_back({.command = {}, .does = std::string(user.remedy())});
+}
+
 /// The way back from vfio, or why there is none even if no user has it.
 void add_unbind(const ExplainInputs& inputs, const vfio::AcceleratorRules& rules,
                 const vfio::PciAddress& address, const std::string& does, std::vector<Way>& ways) {
@@ -182,10 +190,7 @@ std::pair<std::string, Tint> registers_note(const api::ReportedRegisters& regist
 std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDescription& description) {
   const std::string address = description.address().text();
   std::vector<Way> ways;
-  for (const vfio::DeviceUser& user : description.users) {
-    if (ways.empty() || ways.back().does != user.remedy())
-      ways.push_back({.command = {}, .does = std::string(user.remedy())});
-  }
+  add_remedies(description.users, ways);
   if (inputs.description.desired && description.status && description.status->desired) {
     const std::string& source = inputs.description.desired->source;
     ways.push_back({.command = {},
@@ -279,6 +284,7 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
   if (vfio::on_vfio_driver(function)) {
+    add_remedies(snapshot.use.of(function.address.text()), ways);
     add_unbind(inputs, rules, function.address, "returns it to the host", ways);
     return ways;
   }

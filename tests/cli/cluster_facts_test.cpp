@@ -372,6 +372,31 @@ TEST(ClusterFacts, NamesTheDeviceClassesOfPublishedDevices) {
   EXPECT_THAT(renamed.notes, IsEmpty()) << "an alias that is no name gives way to the ID, as on the node";
 }
 
+TEST(ClusterFacts, NamesNoDeviceClassThatOnlyTheNodeCanName) {
+  const auto classes_of = [](const char* vendor, const std::string& product) {
+    json device = published_device("whole", "0x0041");
+    device["attributes"]["vendorID"]["string"] = vendor;
+    device["attributes"]["productName"]["string"] = product;
+    return kubectl::published_classes({slice_of("n", {device})}, {});
+  };
+  constexpr const char* kOnTheNode = "on node n `ferry kubevirt-cr --device-classes` has it";
+  const auto of_other_vendor = classes_of("0x1e36", "S60 [Enflame]");
+  EXPECT_THAT(of_other_vendor.classes, IsEmpty()) << "the vendor's domain comes from pci.ids";
+  EXPECT_THAT(of_other_vendor.notes, ElementsAre(AllOf(HasSubstr("1e36:0041"), HasSubstr(kOnTheNode))));
+
+  // Of 64 bytes, as a slice holds at most; the plugin drops brackets and full stops become underscores.
+  const std::string cut = "Oland [" + std::string(57, 'A');
+  const auto of_cut = classes_of("0x1002", cut);
+  EXPECT_THAT(of_cut.classes, IsEmpty());
+  EXPECT_THAT(of_cut.notes, ElementsAre(AllOf(HasSubstr("1002:0041"), HasSubstr(kOnTheNode))));
+  EXPECT_THAT(
+      classes_of("0x1002", cut.substr(0, 60)).classes,
+      ElementsAre(plugin::ResourceClass{"model", "1002:0041", "amd.com/OLAND_" + std::string(53, 'A')}));
+  EXPECT_THAT(classes_of("0x1002", std::string(64, 'A')).classes,
+              ElementsAre(plugin::ResourceClass{"model", "1002:0041", "amd.com/0041"}))
+      << "too long for a name whatever follows";
+}
+
 TEST(ClusterFacts, ReadsQuantitiesAsTheApiServerWritesThem) {
   const auto capacity = [](const json& quantity) {
     kubectl::ClusterObjects objects;

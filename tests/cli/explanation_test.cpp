@@ -228,6 +228,12 @@ TEST(ExplainByName, SaysWhatPlanSays) {
   EXPECT_THAT(explained_by_name(inputs, "0000:0b:00.0"),
               AllOf(HasSubstr("problem     the firmware reserves"), HasSubstr("hint: in the firmware setup"),
                     HasSubstr("`ferry vfio unbind --device 0000:0b:00.0`")));
+  auto used = inputs;
+  used.snapshot.use.users["0000:0b:00.0"] = {
+      {.kind = vfio::DeviceUser::Kind::resource_claim, .name = "studio/render", .what = ""}};
+  EXPECT_THAT(explained_by_name(used, "0000:0b:00.0"),
+              HasSubstr("to change   delete the pod or the VM of the claim first\n"))
+      << "before `ferry vfio unbind`, which refuses until then";
   EXPECT_THAT(status_text(inputs.description, {}),
               AllOf(HasSubstr("driver vfio-pci, not viable: the firmware reserves"),
                     HasSubstr("group 69, driver nvidia-nvswitch\n")));

@@ -192,7 +192,7 @@ TEST(PolicyFile, GivesGpusToResourceClaims) {
       "version: v2\npolicies:\n  a:\n"
       "  - {devices: all, mode: passthrough, allocation: device-plugin}\n"
       "  - {devices: [1], allocation: dra}\n"
-      "  - {devices: [2], allocation: dra, allow: [whole, \"T4-4*\"]}\n"
+      "  - {devices: [2], allocation: dra, allow: [Whole, \"T4-4*\"]}\n"
       "  - {devices: [3], allocation: dra, allow: whole, mixed-sizes: true}\n");
   ASSERT_TRUE(file) << file.error().message;
   const Policy& policy = file->policies.at(0);
