@@ -41,6 +41,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kKata = "kata";
+constexpr const char* kVgpu = "vgpu";
 
 Result<std::set<std::string>> parse_purposes(const std::string& words) {
   std::set<std::string> asked;
@@ -109,7 +110,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     return kata::kata_checks(*session.host, *file, *mode, version_of);
   }
 
-  if (purpose == "vgpu") return host::vgpu_checks(*session.host, inventory, rules.accelerators);
+  if (purpose == kVgpu) return host::vgpu_checks(*session.host, inventory, rules.accelerators);
 
   if (purpose == "kubevirt") {
     std::vector<Check> checks = plugin::kubevirt_checks(*session.host, rules, vgpu::scan_known_vgpus);
@@ -122,13 +123,14 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   }
 
   if (purpose == "passthrough") {
-    const auto snapshot = snapshot_node(session, session.rules);
+    const vfio::AcceleratorRules counted = node_rules(session);
+    const auto snapshot = snapshot_node(session, counted);
     if (!snapshot) return fail(snapshot.error());
-    const vfio::GpuFindings findings = host::judge_node(*snapshot, rules.accelerators, {});
-    auto checks = vfio::passthrough_checks(*session.host, inventory, rules.accelerators, findings);
+    const vfio::GpuFindings findings = host::judge_node(*snapshot, counted, {});
+    auto checks = vfio::passthrough_checks(*session.host, inventory, counted, findings);
     if (auto manager = vfio::cc_manager_check(*session.host, inventory, findings))
       add_of_host(checks, std::move(*manager));
-    if (auto fabric = host::fabric_check(*session.host, inventory, rules.accelerators))
+    if (auto fabric = host::fabric_check(*session.host, inventory, counted))
       add_of_host(checks, std::move(*fabric));
     return checks;
   }
@@ -206,7 +208,7 @@ ExitStatus print_not_applicable(const Session& session, const std::set<std::stri
 }  // namespace
 
 const std::vector<std::string>& doctor_purposes() {
-  static const std::vector<std::string> kPurposes = {"passthrough", "vgpu", "kubevirt", kKata, "dra"};
+  static const std::vector<std::string> kPurposes = {"passthrough", kVgpu, "kubevirt", kKata, "dra"};
   return kPurposes;
 }
 
@@ -219,14 +221,16 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
   std::optional<WaitNote> waits(std::in_place, "checking the host");
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return complain(inventory.error());
-  const auto is_gpu = [&](const auto& entry) { return session.rules.match(entry.second); };
-  const bool any_counts = std::ranges::any_of(inventory->functions, is_gpu);
-  if (!purposes->contains(kKata) && !any_counts &&
-      gpu_of_another_vendor(*inventory, session.rules) == nullptr) {
+  const vfio::AcceleratorRules counted = node_rules(session);
+  const auto any_counts = [&](const vfio::AcceleratorRules& by) {
+    return std::ranges::any_of(inventory->functions, [&](const auto& one) { return by.match(one.second); });
+  };
+  if (!purposes->contains(kKata) && !any_counts(counted) &&
+      gpu_of_another_vendor(*inventory, counted) == nullptr) {
     waits.reset();
-    return print_not_applicable(session, *purposes, no_gpus(*inventory, session.rules));
+    return print_not_applicable(session, *purposes, no_gpus(*inventory, counted));
   }
-  const auto members = host::asked_of(*inventory, session.rules);
+  const auto members = host::asked_of(*inventory, counted);
   vfio::read_overrides(*session.host, *session.writer, members, *inventory);
   plugin::DeviceNames names(*session.host);
   std::vector<CheckReport> reports;
@@ -241,8 +245,10 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     report.what = purpose;
     report.gpus = gpus_of(purpose, *checks, *inventory, *rules);
     report.checks = as_root_sees_them(std::move(*checks));
-    if (purpose != kKata && !any_counts && report.gpus.empty() && is_about_no_device(report.checks))
-      report.not_applicable = no_gpus(*inventory, session.rules);
+    // The checks for vGPUs find other vendors' GPUs that can have some without a policy.
+    const bool concerned = purpose == kKata || any_counts(purpose == kVgpu ? session.rules : counted);
+    if (!concerned && report.gpus.empty() && is_about_no_device(report.checks))
+      report.not_applicable = no_gpus(*inventory, counted);
     verdicts.push_back(verdict_json(report));
     for (const Check& check : report.checks) {
       list.push_back(to_json(check));

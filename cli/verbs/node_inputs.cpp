@@ -264,15 +264,20 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   return snapshot;
 }
 
+vfio::AcceleratorRules node_rules(const Session& session) {
+  const auto desired = host::read_desired(*session.host, api::kDesiredFile, Reading::lenient);
+  return desired && *desired ? policy::rules_for((*desired)->policy, session.rules) : session.rules;
+}
+
 Result<ExplainInputs> read_explain_inputs(const Session& session) {
-  auto snapshot = snapshot_node(session, session.rules, true);
+  vfio::AcceleratorRules rules = node_rules(session);
+  auto snapshot = snapshot_node(session, rules, true);
   if (!snapshot) return fail(std::move(snapshot).error());
   ExplainInputs inputs{.snapshot = std::move(*snapshot), .description = {}, .places = {}};
-  inputs.description = host::describe_node(inputs.snapshot, session.rules, model_names(session));
-  inputs.rules = session.rules;
+  inputs.description = host::describe_node(inputs.snapshot, rules, model_names(session));
+  inputs.rules = rules;
   inputs.node = vgpu::node_identity(*session.host).value_or("");
 
-  vfio::AcceleratorRules rules = session.rules;
   for (const host::NamedDescription& one : inputs.description.by_name)
     rules.named.insert(one.function.address);
   const auto vgpus = mdev::scan_vgpus(*session.host, inputs.snapshot.inventory, rules);

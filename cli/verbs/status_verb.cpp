@@ -41,10 +41,10 @@ constexpr auto kRescan = std::chrono::seconds(10);
 Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
-  const auto snapshot = snapshot_node(session, session.rules, wide || !rows);
+  const vfio::AcceleratorRules rules = node_rules(session);
+  const auto snapshot = snapshot_node(session, rules, wide || !rows);
   if (!snapshot) return fail(snapshot.error());
-  const host::NodeDescription description =
-      host::describe_node(*snapshot, session.rules, model_names(session));
+  const host::NodeDescription description = host::describe_node(*snapshot, rules, model_names(session));
   const auto claims = read_claims(*session.host);
   VerbOutput shown;
   if (rows) {

@@ -546,6 +546,31 @@ TEST(ReportedCases, EachCommandSaysWhatIsRightAndEachHostAndFileIsPlayed) {
   EXPECT_EQ(fmt::format("{}", fmt::join(forgotten, " ")), "");
 }
 
+TEST(ReportedCases, ThePolicyOfTheNodeNamesItsGpusForEachCommand) {
+  const DescribedHost host("r04-phoenix3-groups-apart");
+  host.file("var/lib/ferry/desired.json",
+            R"({"version": 2, "policy": "given", "file": "/etc/ferry/policy.yaml"})");
+  for (const char* named : {"vendor: amd", "vendor: \"1002\"", "address: \"0000:c5:00.0\"",
+                            "device-filter: \"0x19001002\"\n    devices: all"}) {
+    host.file("etc/ferry/policy.yaml",
+              fmt::format("version: v2\npolicies:\n  given:\n  - {}\n    mode: passthrough\n", named));
+    EXPECT_THAT(ferry_on(host, "status").out,
+                AllOf(HasSubstr("0000:c5:00.0  1002:1900  20     vfio-pci  passthrough"),
+                      Not(HasSubstr("counted only where"))))
+        << named;
+    EXPECT_THAT(ferry_on(host, "explain 0000:c5:00.0").out,
+                AllOf(HasSubstr("state       passthrough"), Not(HasSubstr("counted only where"))))
+        << named;
+    EXPECT_THAT(ferry_on(host, "doctor -v").out, HasSubstr("pass     accelerators-present    1 in")) << named;
+    EXPECT_THAT(ferry_on(host, "doctor --for vgpu").out, HasSubstr("vgpu: not applicable")) << named;
+  }
+  for (const char* policy : {"version: v2\npolicies:\n  given:\n  - {devices: all, mode: passthrough}\n",
+                             "version: v2\npolicies: [", "version: v2\npolicies: {}\n"}) {
+    host.file("etc/ferry/policy.yaml", policy);
+    EXPECT_THAT(ferry_on(host, "status").out, HasSubstr("counted only where they are named")) << policy;
+  }
+}
+
 TEST(ReportedCases, NodeWithoutGpuIsNotReportedAsReadyForVms) {
   const DescribedHost host("r31-no-gpu");
   const std::string agent = "agent --once --node-file @nodes/n4-labelled-without-gpu";
