@@ -132,7 +132,8 @@ Result<policy::ResourceNames> resource_names(const Session& session, const Hostd
   policy::ResourceNames out;
   for (const std::string& text : options.classes) {
     const auto sign = text.find('=');
-    const std::string device = sign == std::string::npos ? std::string() : text.substr(sign + 1);
+    const std::string device =
+        sign == std::string::npos ? std::string() : plugin::model_of(std::string_view(text).substr(sign + 1));
     const auto resource = plugin::ResourceName::parse(text.substr(0, sign));
     if (!resource || device.empty())
       return fail(Errc::usage, fmt::format("class '{}': not of the form RESOURCE=DEVICE", text),

@@ -77,7 +77,15 @@ Result<std::pair<std::string, std::string>> parse_alias(std::string_view text) {
     return fail(Errc::usage, fmt::format("alias '{}': not of the form MODEL=NAME", text),
                 "as 10de:2330=h100 or 'NVIDIA A40-8Q=small'");
   }
-  return std::pair(std::string(text.substr(0, sign)), std::string(text.substr(sign + 1)));
+  return std::pair(model_of(text.substr(0, sign)), std::string(text.substr(sign + 1)));
+}
+
+std::string model_of(std::string_view text) {
+  // KubeVirt's object has these IDs in upper case.
+  const bool is_ids = text.size() == 9 && text[4] == ':' && std::ranges::all_of(text, [](char c) {
+                        return c == ':' || std::isxdigit(static_cast<unsigned char>(c)) != 0;
+                      });
+  return is_ids ? lower(text) : std::string(text);
 }
 
 void ResourceAssembly::advise(const std::string& id, std::string advice) {

@@ -44,6 +44,9 @@ inline constexpr std::array<std::string_view, 1> kVgpuFields = {"name"};
 /// Errc::usage: the text has a field that is not in `fields`, or an unpaired brace.
 Result<> check_template(std::string_view text, std::span<const std::string_view> fields);
 
+/// A model or a vGPU type as NameRules::aliases has it: IDs ("10DE:26B9") in lower case.
+std::string model_of(std::string_view text);
+
 /// "MODEL=NAME" of the command line. Errc::usage: "=" is missing, or one side of it is empty.
 Result<std::pair<std::string, std::string>> parse_alias(std::string_view text);
 

@@ -64,6 +64,14 @@ TEST_F(ScannerTest, NamesByAliasAndTemplate) {
   EXPECT_THAT(ids(merged.resources[0]), ElementsAre("0000:01:00.0", "0000:02:00.0"));
 }
 
+TEST(Aliases, TakeIdsInEitherCase) {
+  const auto model = [](const char* alias) { return parse_alias(alias).value_or(std::pair("", "")).first; };
+  EXPECT_EQ(model("10DE:26B9=x"), "10de:26b9") << "as KubeVirt's object has them";
+  EXPECT_EQ(model("10de:26b9=x"), "10de:26b9");
+  for (const char* type : {"NVIDIA A40-8Q", "10DE:26BG", "10DE:26B90", "10DE26B9:"})
+    EXPECT_EQ(model((std::string(type) + "=x").c_str()), type);
+}
+
 TEST_F(ScannerTest, FallsBackWhereAnAliasIsNoLegalName) {
   rules.names.aliases = {{"10de:2684", "no good"}, {"GRID T4-1Q", "-"}};
   add_gpu("0000:01:00.0", 15);
