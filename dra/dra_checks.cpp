@@ -89,22 +89,24 @@ Check claimable_check(const HostFs& host) {
   const auto count = static_cast<std::size_t>(std::ranges::count(*gpus, true, &api::ClaimableGpu::for_dra));
   if (count == 0)
     return std::move(check).warned(fmt::format("/{} has no GPU for claims", api::kClaimableGpusFile), kCure);
-  std::vector<std::string> without;
-  for (const api::ClaimableGpu& gpu : *gpus) {
-    if (!gpu.for_dra) continue;
-    const bool has_vgpus = std::ranges::any_of(gpu.types, &api::VgpuType::allowed);
-    if (gpu.health == api::GpuHealth::unhealthy)
-      without.push_back(fmt::format("{}: {}", gpu.address.text(), gpu.reason));
-    else if (!gpu.whole && !has_vgpus)
-      without.push_back(gpu.address.text() + ": `allow` names no device that it has");
-    else if (!gpu.whole && !gpu.vgpu_reason.empty())
-      without.push_back(fmt::format("{}: {}", gpu.address.text(), gpu.vgpu_reason));
-  }
-  if (!without.empty())
-    return std::move(check).warned(
-        fmt::format("no new claim gets a device of {}", fmt::join(without, "; ")),
-        "`ferry status` has the state of each GPU, and `ferry vgpu types` the types that its driver offers");
   return std::move(check).passed(fmt::format("{} in /{}", counted(count, "GPU"), api::kClaimableGpusFile));
+}
+
+Check device_check(const api::ClaimableGpu& gpu) {
+  Check check{.id = "dra-device",
+              .subject = gpu.address.text(),
+              .why = "a claim gets a GPU whole, or a vGPU of a type that `allow` names"};
+  std::string why;
+  if (gpu.health == api::GpuHealth::unhealthy)
+    why = gpu.reason;
+  else if (!gpu.whole && !gpu.vgpu_reason.empty())
+    why = gpu.vgpu_reason;
+  else if (!gpu.whole && std::ranges::none_of(gpu.types, &api::VgpuType::allowed))
+    why = "`allow` names no device that it has";
+  if (why.empty()) return std::move(check).passed("a new claim can have a device of it");
+  return std::move(check).failed(
+      "no new claim gets a device of it: " + why,
+      "`ferry status` has the state of each GPU, and `ferry vgpu types` the types that its driver offers");
 }
 
 }  // namespace
@@ -135,7 +137,9 @@ std::vector<Check> dra_checks(const HostFs& host, const vfio::Inventory& invento
                            : std::vector<api::ClaimableGpu>();
   for (const auto& [address, function] : inventory.functions) {
     const auto entry = std::ranges::find(listed, address, &api::ClaimableGpu::address);
-    if (!rules.match(function) && (entry == listed.end() || !entry->for_dra)) continue;
+    const bool for_dra = entry != listed.end() && entry->for_dra;
+    if (!for_dra && !rules.match(function)) continue;
+    if (for_dra) out.push_back(device_check(*entry));
     Check group{
         .id = "dra-iommu-group",
         .subject = address.text(),

@@ -245,8 +245,9 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     report.what = purpose;
     report.gpus = gpus_of(purpose, *checks, *inventory, *rules);
     report.checks = as_root_sees_them(std::move(*checks));
-    // The checks for vGPUs find other vendors' GPUs that can have some without a policy.
-    const bool concerned = purpose == kKata || any_counts(purpose == kVgpu ? session.rules : counted);
+    // The checks for vGPUs and for claims find other vendors' GPUs that have some without these rules.
+    const bool whole = purpose == "passthrough" || purpose == "kubevirt";
+    const bool concerned = purpose == kKata || any_counts(whole ? counted : session.rules);
     if (!concerned && report.gpus.empty() && is_about_no_device(report.checks))
       report.not_applicable = no_gpus(*inventory, counted);
     verdicts.push_back(verdict_json(report));

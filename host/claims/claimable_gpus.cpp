@@ -279,8 +279,9 @@ api::ClaimableGpu claimable_gpu(const ClaimableFacts& facts, const mdev::VgpuGpu
   if (out.reason.empty()) {
     const auto findings = vfio::findings_about(facts.node.findings, gpu.address());
     if (const vfio::Finding* obstacle = vfio::obstacle_to(findings, vfio::Blocks::prepare)) {
+      const bool has_vgpus = std::ranges::any_of(out.types, &api::VgpuType::allowed);
+      if ((out.whole && !has_vgpus) || out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
       out.whole = false;
-      if (out.types.empty() || !out.iommu_group) out.reason = obstacle->text;
     }
     // KubeVirt takes a UUID, or a PCI address of exactly twelve characters.
     constexpr std::uint32_t kLastDomain = 0xFFFF;

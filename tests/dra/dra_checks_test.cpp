@@ -92,26 +92,26 @@ TEST_F(DraChecks, CountTheGpusThatClaimsCanHave) {
   EXPECT_THAT(check("dra-gpus").fix, HasSubstr("of the same version"));
 }
 
-TEST_F(DraChecks, WarnOfGpusThatGiveNoDevice) {
+TEST_F(DraChecks, FailForAGpuThatGivesNoDevice) {
   api::ClaimableGpu claimable;
   claimable.address = gpu().address;
   const auto found = [&] {
     scratch.file(api::kClaimableGpusFile, api::claimable_gpus_text({claimable}));
-    return verdict("dra-gpus") + ": " + check("dra-gpus").found;
+    return verdict("dra-device") + ": " + check("dra-device").found;
   };
   claimable.whole = false;
-  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: `allow` names no device that it has");
+  EXPECT_EQ(found(), "fail: no new claim gets a device of it: `allow` names no device that it has");
   claimable.types = {{.id = "1", .name = "NVIDIA L40S-6Q", .short_name = "L40S-6Q", .allowed = false}};
-  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: `allow` names no device that it has");
+  EXPECT_EQ(found(), "fail: no new claim gets a device of it: `allow` names no device that it has");
   claimable.types.front().allowed = true;
   EXPECT_THAT(found(), testing::StartsWith("pass: "));
   claimable.vgpu_reason = "its virtual functions are missing";
-  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: its virtual functions are missing");
+  EXPECT_EQ(found(), "fail: no new claim gets a device of it: its virtual functions are missing");
   claimable.whole = true;
   EXPECT_THAT(found(), testing::StartsWith("pass: ")) << "it may be had whole";
   claimable.health = api::GpuHealth::unhealthy;
   claimable.reason = "is in no IOMMU group";
-  EXPECT_EQ(found(), "warn: no new claim gets a device of 0000:3b:00.0: is in no IOMMU group");
+  EXPECT_EQ(found(), "fail: no new claim gets a device of it: is in no IOMMU group");
 }
 
 TEST_F(DraChecks, RemindOfKubevirtWhereThereAreMediatedDevices) {
