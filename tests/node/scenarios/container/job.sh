@@ -325,7 +325,7 @@ end plugin
 step "without a mount of the agent's the way that needs it fails"
 refuses agent 2 "read .*/serviceaccount/token: No such file or directory" token
 refuses agent 1 "/var(/lib/ferry)?: Read-only file system" desired
-refuses agent 1 "/run/ferry: Read-only file system" ferry plugin-files
+refuses agent 1 "/run(/ferry)?: Read-only file system" ferry plugin-files
 
 step "where /dev/vfio is removed the plugin ends, so that its container gets the next one"
 ends_by_the_removed_folder() {
