@@ -166,7 +166,7 @@ std::string ReportedUser::text() const {
 }
 
 bool AcceleratorStatus::counts_as_gpu() const {
-  constexpr std::array<std::string_view, 3> kClasses = {"", "0300", "0302"};
+  constexpr std::array<std::string_view, 5> kClasses = {"", "0300", "0302", "0380", "1200"};
   return std::ranges::find(kClasses, pci_class) != kClasses.end();
 }
 

@@ -133,8 +133,8 @@ struct AcceleratorStatus {
   /// Absent: the policy does not ask for it, or no VM gets the GPU whole.
   std::optional<SanitizeStatus> sanitize = {};
 
-  /// True if its PCI class is that of a GPU, or unknown. The rest of an unplugged GPU, such as an audio
-  /// function, does not count.
+  /// True if its PCI class is that of a GPU, of a display or processing accelerator, or unknown. NVSwitches
+  /// and the rest of an unplugged GPU, such as an audio function, do not count.
   bool counts_as_gpu() const;
   bool operator==(const AcceleratorStatus&) const = default;
 };

@@ -67,10 +67,10 @@ vfio::RebindContext rebind_context(const Session& session, const vfio::Accelerat
           }};
 }
 
-Result<vfio::AcceleratorRules> vgpu_rules(const Session& session) {
+Result<vfio::AcceleratorRules> vgpu_rules(const Session& session, const vfio::AcceleratorRules& rules) {
   auto inventory = vfio::scan(*session.host);
   if (!inventory) return fail(std::move(inventory).error());
-  return mdev::naming_vgpu_vendors(*inventory, session.rules);
+  return mdev::naming_vgpu_vendors(*inventory, rules);
 }
 
 Result<mdev::VgpuInventory> read_vgpus(const Session& session, const vfio::AcceleratorRules& rules) {

@@ -55,12 +55,12 @@ Session open_session(const std::filesystem::path& host_root);
 /// The context of binding, with a command's rules (ChosenUnits::rules). `session` must outlive it.
 vfio::RebindContext rebind_context(const Session& session, const vfio::AcceleratorRules& rules);
 
-/// The rules of a vGPU command that reads no file: session.rules, and mdev::naming_vgpu_vendors().
-Result<vfio::AcceleratorRules> vgpu_rules(const Session& session);
+/// The rules of a vGPU command that reads no file: `rules`, and mdev::naming_vgpu_vendors().
+Result<vfio::AcceleratorRules> vgpu_rules(const Session& session, const vfio::AcceleratorRules& rules);
 
 /// The GPUs that count by these rules, and their vGPUs, as they are now.
 Result<mdev::VgpuInventory> read_vgpus(const Session& session, const vfio::AcceleratorRules& rules);
-/// The same by vgpu_rules().
+/// The same by vgpu_rules() of session.rules.
 Result<mdev::VgpuInventory> read_vgpus(const Session& session);
 
 /// A verb holds this from before its first look at the host until its change ends. No other Ferry process

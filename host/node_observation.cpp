@@ -99,6 +99,7 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
   vfio::read_unit_facts(context.fs(), rules, node.inventory);
 
   std::map<vfio::PciAddress, std::string> errors;
+  std::set<vfio::PciAddress> for_dra;
   if (watch != nullptr) {
     std::set<vfio::PciAddress> asked = context.dra;
     if (policy != nullptr) {
@@ -108,7 +109,8 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
           numbered ? policy::resolve(numbered->policy, node.vgpus, context.models) : policy::ResolvedPolicy();
       for (const auto& [gpu, mode] : resolved.modes)
         if (mode == policy::Mode::passthrough) asked.insert(gpu);
-      for (const auto& [gpu, allowed] : resolved.for_dra) asked.insert(gpu);
+      for (const auto& [gpu, allowed] : resolved.for_dra) for_dra.insert(gpu);
+      asked.insert(for_dra.begin(), for_dra.end());
     }
     std::erase_if(asked, [&](const vfio::PciAddress& gpu) { return node.inventory.find(gpu) == nullptr; });
     const auto members = vfio::concerned(node.inventory, {asked.begin(), asked.end()});
@@ -124,8 +126,14 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
       vfio::stuck_functions(stuck_writes(context.fs()).value_or(std::vector<StuckWrite>{}), node.inventory);
   const auto journal = vfio::read_undo_journal(context.fs());
   const auto open_modes = vfio::open_modes(context.fs(), node.inventory);
-  // hostd's status says where the record cannot be read.
-  const auto unsanitized = unsanitized_gpus(context.fs()).value_or(std::map<vfio::PciAddress, std::string>());
+  auto unsanitized = unsanitized_gpus(context.fs());
+  if (!unsanitized) {
+    // hostd's status has the error for the GPUs of the device plugin; each claim is refused with it.
+    const std::string why = unsanitized.error().message;
+    unsanitized.emplace();
+    if (policy != nullptr && policy->sanitize != policy::Sanitize::off)
+      for (const vfio::PciAddress& gpu : for_dra) unsanitized->emplace(gpu, why);
+  }
   const auto fabric = users_of_shared_switches(context.fs(), node.inventory, rules);
   std::set<vfio::PciAddress> more = context.dra;
   for (const auto& [address, function] : node.inventory.functions)
@@ -134,7 +142,7 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
                                   {.use = fabric ? &*fabric : nullptr,
                                    .stuck = &stuck,
                                    .unreadable_records = journal ? &journal->unreadable : nullptr,
-                                   .unsanitized = &unsanitized,
+                                   .unsanitized = &*unsanitized,
                                    .open_modes = &open_modes,
                                    .fatal_errors = watch != nullptr ? &errors : nullptr},
                                   {.all_shed = true}, more);

@@ -278,9 +278,11 @@ NodeKeeper::DueGpus NodeKeeper::follow_gpus(GpuHistories& histories, const GpusW
   for (GpuHistory& gpu : histories.gpus) {
     const auto there = std::ranges::find(gpus, gpu.address, &api::AcceleratorStatus::address);
     const bool is_there = there != gpus.end();
+    const bool is_for_claims =
+        is_there && (there->allocation == api::Allocation::dra || !memory_.allocation.is_known ||
+                     memory_.allocation.last.conditions.contains(gpu.address));
     const bool waits = gpu.status.state == api::SanitizeState::sanitizing ||
-                       (gpu.status.state == api::SanitizeState::failed && is_there &&
-                        there->allocation != api::Allocation::dra);
+                       (gpu.status.state == api::SanitizeState::failed && is_there && !is_for_claims);
     if (waits && !(is_there && is_followed(*there)))
       gpu.enter(api::SanitizeState::in_use,
                 "hostd does not follow it: it has left vfio-pci, or the policy is off", now);

@@ -68,7 +68,8 @@ void add_mode(Explanation& out, const ExplainInputs& inputs, const host::Acceler
             ? fmt::format(
                   "policy {} is desired (/var/lib/ferry/desired.json), and ferry hostd has not applied it",
                   *inputs.asked_for)
-            : "no policy selects it (/var/lib/ferry/desired.json)");
+        : inputs.policy_fault.empty() ? "no policy selects it (/var/lib/ferry/desired.json)"
+                                      : "the policy for it is not known: " + inputs.policy_fault);
     return;
   }
   const api::DesiredMark& desired = *inputs.description.desired;
@@ -353,6 +354,7 @@ Explanation of_function(const ExplainInputs& inputs, const vfio::PciFunction& fu
     out.add("used by", user.text());
   if (named != nullptr || is_vf) {
     add_ways(out, ways_by_name(inputs, function));
+    for (const std::string& note : inputs.description.notes) out.add("notes", note);
   } else if (gpu != nullptr) {
     out.add("to change", fmt::format("`ferry explain {}` describes its GPU", gpu->address().text()));
   }

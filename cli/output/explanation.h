@@ -35,6 +35,7 @@ struct ExplainInputs {
   std::map<vfio::PciAddress, vfio::DevicePlace> places;
   bool plugin_runs = false;
   std::string node = {};                      ///< identity, to know vGPUs that Ferry made; empty: it has none
+  std::string policy_fault = {};              ///< why the policy cannot be read; empty: it can
   std::optional<std::string> asked_for = {};  ///< the policy that desired.json names
   vfio::AcceleratorRules rules = {};          ///< Session::rules
   /// mdev::carriers_of_vgpus(), also of GPUs that count only where they are named.

@@ -125,7 +125,9 @@ void add_advertised(Explanation& out, const ExplainInputs& inputs,
   }
   if (!not_advertised.empty()) out.add(label, "not: " + not_advertised, Tint::attention);
   if (advertised_as.empty() && not_advertised.empty())
-    out.add(label, inputs.snapshot.advertised ? "to no pod" : "ferry plugin has not run here");
+    out.add(label, inputs.snapshot.advertised ? "to no pod"
+                   : inputs.plugin_runs       ? "ferry plugin runs, and its list is not known"
+                                              : "ferry plugin has not run here");
 }
 
 std::string removal_of(const ExplainInputs& inputs, const vfio::PciAddress& address) {

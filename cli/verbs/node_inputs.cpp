@@ -75,7 +75,12 @@ void add_use(const Session& session, host::NodeSnapshot& snapshot,
              const std::vector<vfio::PciAddress>& members) {
   auto questions = vfio::use_questions(*session.host, snapshot.inventory, members);
   for (const mdev::VgpuGpu& gpu : snapshot.vgpus.gpus) {
-    for (const mdev::VgpuDevice& device : gpu.devices) questions.push_back(mdev::use_question(device));
+    for (const mdev::VgpuDevice& device : gpu.devices) {
+      // A virtual function that a VM gets whole may be asked for already.
+      auto question = mdev::use_question(device);
+      if (std::ranges::find(questions, question.device, &vfio::UseQuestion::device) == questions.end())
+        questions.push_back(std::move(question));
+    }
   }
   auto use = session.probe->look(questions);
   if (use) {
@@ -199,11 +204,13 @@ Result<host::NodeContext> node_context(const Session& session, const host::NodeP
 Result<host::NodeContext> hostd_context(const Session& session, const host::NodeProbes& uses) {
   auto vgpus = vgpu_host(session, uses.for_vgpus);
   if (!vgpus) return fail(std::move(vgpus).error());
-  host::NodeContext context{.rebind_context = rebind_context(session, session.rules),
+  // If the claims are not known, hostd reports the error, and changes no GPU then.
+  const auto claims = host::gpus_with_claims(*session.host);
+  if (claims) vgpus->rules.named.insert(claims->gpus.begin(), claims->gpus.end());
+  host::NodeContext context{.rebind_context = rebind_context(session, vgpus->rules),
                             .vgpu_host = std::move(*vgpus),
                             .models = model_names(session)};
-  // hostd reports the error, and changes no GPU then.
-  if (auto claims = host::gpus_with_claims(*session.host)) context.dra = std::move(claims->gpus);
+  if (claims) context.dra = claims->gpus;
   context.rebind_context.probe = &uses.for_rebinds;
   return context;
 }
@@ -243,7 +250,6 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   add_use(session, snapshot, members);
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
-  snapshot.unsanitized = or_note(host::unsanitized_gpus(*session.host), snapshot);
   snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
   if (!vfio::mode_record_of(*session.host))
     snapshot.notes.emplace_back(
@@ -257,6 +263,14 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   snapshot.stuck = or_note(stuck_writes(*session.host), snapshot);
   snapshot.advertised = or_note(host::read_advertised_resources(*session.host), snapshot);
   snapshot.status = read_status(*session.host, snapshot);
+  auto unsanitized = host::unsanitized_gpus(*session.host);
+  if (!unsanitized && snapshot.status) {
+    for (const api::AcceleratorStatus& gpu : snapshot.status->accelerators)
+      if (gpu.sanitize && gpu.sanitize->state == api::SanitizeState::failed)
+        snapshot.unsanitized.emplace(gpu.address, host::why_not_available(gpu.address, *gpu.sanitize));
+  }
+  if (unsanitized || snapshot.unsanitized.empty())
+    snapshot.unsanitized = or_note(std::move(unsanitized), snapshot);
   if (snapshot.status) {
     snapshot.hostd_runs = is_present(*session.host, api::kHostdLiveness).value_or(false);
     snapshot.status_age = age_of(*session.host, api::kStatusFile);
@@ -264,9 +278,14 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   return snapshot;
 }
 
-vfio::AcceleratorRules node_rules(const Session& session) {
+vfio::AcceleratorRules node_rules(const Session& session, std::string* fault) {
+  vfio::AcceleratorRules rules = session.rules;
   const auto desired = host::read_desired(*session.host, api::kDesiredFile, Reading::lenient);
-  return desired && *desired ? policy::rules_for((*desired)->policy, session.rules) : session.rules;
+  if (!desired && fault != nullptr) *fault = desired.error().text();
+  if (desired && *desired) rules = policy::rules_for((*desired)->policy, std::move(rules));
+  if (const auto claims = host::gpus_with_claims(*session.host))
+    rules.named.insert(claims->gpus.begin(), claims->gpus.end());
+  return rules;
 }
 
 Result<ExplainInputs> read_explain_inputs(const Session& session) {
@@ -288,7 +307,8 @@ Result<ExplainInputs> read_explain_inputs(const Session& session) {
   for (const auto& [address, function] : inputs.snapshot.inventory.functions)
     inputs.places.emplace(address, vfio::read_place(*session.host, address));
   if (const auto desired = host::read_desired(*session.host, api::kDesiredFile); !desired) {
-    inputs.description.notes.push_back(desired.error().text());
+    inputs.policy_fault = desired.error().text();
+    inputs.description.notes.push_back(inputs.policy_fault);
   } else if (*desired) {
     inputs.asked_for = (*desired)->file.policy;
   }

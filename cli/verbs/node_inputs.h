@@ -67,9 +67,9 @@ host::NodeProbes hostd_probes(const Session& session);
 
 // The snapshot of the node, for the verbs that show it.
 
-/// The rules by which hostd counts accelerators: session.rules, and those that the node's policy names. A
-/// policy that cannot be read names none.
-vfio::AcceleratorRules node_rules(const Session& session);
+/// The rules by which hostd counts accelerators: session.rules, those that the node's policy names, and those
+/// that have claims. `fault` gets why the policy cannot be read; it names none then.
+vfio::AcceleratorRules node_rules(const Session& session, std::string* fault = nullptr);
 
 /// Reads the facts of a row of `status` about each accelerator, with its driver_override. `details`: also
 /// driver_override of companion functions, and each accelerator's own facts; reading these wakes one that

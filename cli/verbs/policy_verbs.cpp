@@ -146,7 +146,7 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {
-  const auto rules = vgpu_rules(session);
+  const auto rules = vgpu_rules(session, node_rules(session));
   if (!rules) return complain(rules.error());
   auto node = read_node(session, *rules);
   if (!node) return complain(node.error());

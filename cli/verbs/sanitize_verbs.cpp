@@ -116,8 +116,10 @@ ExitStatus history_verb(const Session& session, const std::string& word) {
   const bool empty = gpus.empty();
   shown.document = {{"gpus", std::move(gpus)}};
   shown.text =
-      empty ? "ferry hostd has no record of a GPU: none is on vfio-pci, or the policy has `sanitize: off`\n"
-            : table.text(text_output(session).columns);
+      empty
+          ? "ferry hostd has no record of a GPU: it has not run with the policy, none is on vfio-pci, or the "
+            "policy has `sanitize: off`\n"
+          : table.text(text_output(session).columns);
   return print(session, shown);
 }
 

@@ -41,10 +41,13 @@ constexpr auto kRescan = std::chrono::seconds(10);
 Result<VerbOutput> report_of(const Session& session) {
   const bool rows = is_text(session.output);
   const bool wide = session.output == OutputFormat::wide;
-  const vfio::AcceleratorRules rules = node_rules(session);
+  std::string fault;
+  const vfio::AcceleratorRules rules = node_rules(session, &fault);
   const auto snapshot = snapshot_node(session, rules, wide || !rows);
   if (!snapshot) return fail(snapshot.error());
-  const host::NodeDescription description = host::describe_node(*snapshot, rules, model_names(session));
+  host::NodeDescription description = host::describe_node(*snapshot, rules, model_names(session));
+  // hostd reports the fault, too, once it has looked.
+  if (!fault.empty() && !description.error) description.notes.push_back(fault);
   const auto claims = read_claims(*session.host);
   VerbOutput shown;
   if (rows) {

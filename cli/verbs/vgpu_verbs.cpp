@@ -301,7 +301,7 @@ ExitStatus vgpu_delete_verb(const Session& session, const VgpuDeleteOptions& opt
   auto on = vgpu_host(session, *session.vgpu_probe);
   if (!on) return complain(on.error());
   if (!removal.gpus.empty()) {
-    auto rules = vgpu_rules(session);
+    auto rules = vgpu_rules(session, session.rules);
     if (!rules) return complain(rules.error());
     on->rules = std::move(*rules);
   }

@@ -95,16 +95,13 @@ Result<> sanitize_before(HostFs& host, HostWriter& writer, const Sanitizer& sani
 }
 
 Result<> check_sanitized(const HostFs& host, const Claim& claim) {
-  const auto histories = load_gpu_histories(host);
-  if (!histories) return fail(histories.error());
-  if (histories->policy == policy::Sanitize::off) return {};
+  const auto unsanitized = unsanitized_gpus(host);
+  if (!unsanitized) return fail(unsanitized.error());
   for (const ClaimedDevice& device : claim.devices) {
     if (!device.is_whole()) continue;
-    for (const ClaimedGpu& gpu : device.gpus) {
-      const GpuHistory* const known = histories->find(gpu.address);
-      const std::string why = known == nullptr ? "" : why_not_available(gpu.address, known->status);
-      if (!why.empty()) return fail(Errc::refused, why, vfio::not_sanitized(gpu.address, why).advice);
-    }
+    for (const ClaimedGpu& gpu : device.gpus)
+      if (const auto why = unsanitized->find(gpu.address); why != unsanitized->end())
+        return fail(Errc::refused, why->second, vfio::not_sanitized(gpu.address, why->second).advice);
   }
   return {};
 }

@@ -49,7 +49,9 @@ GpuCondition obstacles_of(const ScannedNode& node, const AllocationFacts& facts,
     if (gpu == nullptr || gpu->devices.empty()) continue;
     out.reasons.push_back(fmt::format("{} has {} that no claim made", address.text(),
                                       gpu->devices.size() == 1 ? "a vGPU" : "vGPUs"));
-    out.hint = fmt::format("`ferry vgpu delete --device {}` removes unused ones", address.text());
+    out.hint = fmt::format(
+        "`ferry vgpu delete --device {}` removes unused ones that Ferry made, and with --foreign all",
+        address.text());
   }
   if (!out.users.empty()) out.hint = out.users.front().remedy();
   if (!out.reasons.empty()) out.state = api::GpuState::blocked;

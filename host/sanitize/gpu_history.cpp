@@ -10,6 +10,7 @@
 #include "api/sanitize_fields.h"
 #include "common/text/json.h"
 #include "common/text/json_fields.h"
+#include "vfio/pci/pci_function.h"
 
 namespace ferry::host {
 namespace {
@@ -132,9 +133,13 @@ Result<std::map<vfio::PciAddress, std::string>> unsanitized_gpus(const HostFs& h
   const auto histories = load_gpu_histories(host);
   if (!histories) return fail(histories.error());
   if (histories->policy == policy::Sanitize::off) return out;
-  for (const GpuHistory& gpu : histories->gpus)
-    if (std::string why = why_not_available(gpu.address, gpu.status); !why.empty())
-      out.emplace(gpu.address, std::move(why));
+  for (const GpuHistory& gpu : histories->gpus) {
+    std::string why = why_not_available(gpu.address, gpu.status);
+    if (why.empty()) continue;
+    const auto there = vfio::read_function(host, gpu.address);
+    const bool is_another = there && !there->problem && there->ids() != gpu.id;
+    if (!is_another) out.emplace(gpu.address, std::move(why));
+  }
   return out;
 }
 

@@ -12,6 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <yaml-cpp/yaml.h>
 
+#include "api/files.h"
+#include "hostfs/host_fs.h"
 #include "kubectl/kubevirt_permits.h"
 #include "tests/cli/run_program.h"
 #include "tests/support/described_host.h"
@@ -568,6 +570,30 @@ TEST(ReportedCases, ThePolicyOfTheNodeNamesItsGpusForEachCommand) {
                              "version: v2\npolicies: [", "version: v2\npolicies: {}\n"}) {
     host.file("etc/ferry/policy.yaml", policy);
     EXPECT_THAT(ferry_on(host, "status").out, HasSubstr("counted only where they are named")) << policy;
+  }
+}
+
+TEST(ReportedCases, AGpuWithAClaimCountsWhateverThePolicySays) {
+  const char* const kAll = R"({"version": 2, "policy": "p", "file": "/etc/ferry/policy.yaml"})";
+  for (const char* desired : {"", kAll}) {
+    const DescribedHost host("r22-gim-pci-stub");
+    host.file("proc/sys/kernel/random/boot_id", "b\n");
+    host.file("run/ferry/hostd/claims.json", R"({"version": 1, "boot_id": "b", "claims": [
+      {"uid": "u", "namespace": "studio", "name": "render", "phase": "done", "devices": [
+        {"gpu": "0000:06:00.0", "type": "1002:692f", "placement": null, "was_on_vfio": true,
+         "gpus": [{"address": "0000:06:00.0", "functions": 3}], "mdev_uuid": null,
+         "function": "0000:06:02.2", "nodes": []}]}], "missing_functions": []})");
+    if (*desired != 0) host.file("var/lib/ferry/desired.json", desired);
+    host.file("etc/ferry/policy.yaml", "version: v2\npolicies:\n  p:\n  - {devices: all, mode: host}\n");
+    (void)ferry_on(host, "hostd --once");
+    const auto status = nlohmann::json::parse(HostFs(host.path()).read_file(api::kStatusFile).value_or(""));
+    std::set<std::string> unavailable;
+    for (const auto& one : status.at("unavailable")) unavailable.insert(one.at("id"));
+    EXPECT_TRUE(unavailable.contains("0000:06:02.2")) << desired << status.dump();
+    EXPECT_THAT(ferry_on(host, "status").out,
+                AllOf(HasSubstr("0000:06:00.0  1002:6929  30     gim     vgpu  blocked"),
+                      HasSubstr("1 in use: ResourceClaim studio/render has it\n")))
+        << desired;
   }
 }
 

@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "api/claimable_gpus.h"
 #include "host/sanitize/gpu_history.h"
 #include "host/sanitize/sanitize_step.h"
 #include "tests/host/keeper_node.h"
@@ -552,6 +553,29 @@ TEST_F(SanitizeLook, TellsWhyNoGpuIsSanitized) {
   break_record();
   EXPECT_FALSE(gpu(kFirst).sanitize) << "this policy keeps no GPU back";
   EXPECT_EQ(unfit(kFirst), "");
+  kernel_.remove(api::kStatusFile);
+  restart();
+  round();
+  EXPECT_EQ(unfit(kFirst), "") << "the first look has found no record";
+}
+
+TEST_F(SanitizeLook, KeepsTheFailureOfAGpuForClaimsOverABoot) {
+  keys_ = "sanitize: required\n";
+  want("  - {devices: all, allocation: dra}\n");
+  settle();
+  must(change_gpu_histories(kernel_, [this](GpuHistories& histories) {
+    histories.policy = policy::Sanitize::required;
+    histories.of(must(vfio::PciAddress::parse(kFirst)), gpu(kFirst).id)
+        .enter(SanitizeState::failed, "no method resets it", 1);
+  }));
+  kernel_.remove(api::kStatusFile);
+  kernel_.remove(api::kClaimableGpusFile);
+  kernel_.file("proc/sys/kernel/random/boot_id", "c\n");
+  restart();
+  settle();
+  const GpuHistories now = must(load_gpu_histories(kernel_));
+  ASSERT_NE(now.find(must(vfio::PciAddress::parse(kFirst))), nullptr);
+  EXPECT_EQ(now.find(must(vfio::PciAddress::parse(kFirst)))->status.state, SanitizeState::failed);
 }
 
 TEST_F(SanitizeLook, ReadsRequestsOfThatFormAlone) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host/sanitize/sanitize_step.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "host/sanitize/gpu_history.h"
+#include "tests/support/fake_kernel.h"
 #include "tests/support/must.h"
 #include "tests/support/scratch_directory.h"
 
@@ -259,6 +261,18 @@ TEST(GpuHistories, NameTheFaultOfABadRecord) {
     ASSERT_FALSE(read) << text;
     EXPECT_EQ(read.error().code, Errc::malformed_host) << text;
     EXPECT_THAT(read.error().message, HasSubstr(names)) << text;
+  }
+}
+
+TEST(UnsanitizedGpus, AreNotOtherBoardsInTheSameSlots) {
+  test::FakeKernel kernel;
+  kernel.add_function({.address = kGpu.text(), .ids = "10de:2331", .class_code = 0x030200});
+  GpuHistories histories{.policy = Sanitize::required, .gpus = {clean()}};
+  histories.gpus.front().enter(SanitizeState::sanitizing, "", kNow);
+  for (const auto& [id, count] : std::map<std::string, std::size_t>{{"10de:2331", 1}, {"10de:26b9", 0}}) {
+    histories.gpus.front().id = id;
+    test::must(store_gpu_histories(kernel, histories));
+    EXPECT_THAT(test::must(unsanitized_gpus(kernel)), SizeIs(count)) << id;
   }
 }
 
