@@ -104,7 +104,8 @@ Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfi
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const auto claimed = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
     const api::ClaimableGpu* of_claims = claimed != claimable.end() && claimed->for_dra ? &*claimed : nullptr;
-    if (gpu.by_name && gpu.devices.empty() && of_claims == nullptr) continue;  // not in the profile either
+    const bool is_whole = vfio::on_vfio_driver(gpu.function);
+    if (gpu.by_name && gpu.devices.empty() && !is_whole && of_claims == nullptr) continue;  // as the profile
     if (const std::string why = why_left_out(vfio::findings_about(findings, gpu.address()), gpu);
         of_claims == nullptr && !why.empty()) {
       out.notes.push_back(fmt::format("{}: left out: {}", gpu.label(), why));

@@ -249,7 +249,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     const bool whole = purpose == "passthrough" || purpose == "kubevirt";
     const bool concerned = purpose == kKata || any_counts(whole ? counted : session.rules);
     if (!concerned && report.gpus.empty() && is_about_no_device(report.checks))
-      report.not_applicable = no_gpus(*inventory, counted);
+      report.not_applicable = no_gpus(*inventory, session.rules);
     verdicts.push_back(verdict_json(report));
     for (const Check& check : report.checks) {
       list.push_back(to_json(check));

@@ -564,7 +564,12 @@ TEST(ReportedCases, ThePolicyOfTheNodeNamesItsGpusForEachCommand) {
                 AllOf(HasSubstr("state       passthrough"), Not(HasSubstr("counted only where"))))
         << named;
     EXPECT_THAT(ferry_on(host, "doctor -v").out, HasSubstr("pass     accelerators-present    1 in")) << named;
-    EXPECT_THAT(ferry_on(host, "doctor --for vgpu").out, HasSubstr("vgpu: not applicable")) << named;
+    EXPECT_THAT(ferry_on(host, "doctor --for vgpu").out,
+                HasSubstr("vgpu: not applicable: there are no GPUs of NVIDIA on this host"))
+        << named;
+    EXPECT_THAT(ferry_on(host, "export").out,
+                HasSubstr("  - address: \"0000:c5:00.0\"\n    mode: passthrough\n"))
+        << named;
   }
   for (const char* policy : {"version: v2\npolicies:\n  given:\n  - {devices: all, mode: passthrough}\n",
                              "version: v2\npolicies: [", "version: v2\npolicies: {}\n"}) {
