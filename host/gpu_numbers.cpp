@@ -88,8 +88,13 @@ Result<NumberedPolicy> resolve_numbers(const HostFs& host, policy::Policy policy
   if (!known) return fail(std::move(known).error());
   out.recorded = known->has_value();
   if (out.recorded) out.numbers = std::move(**known);
-  for (const mdev::VgpuGpu& gpu : vgpus.gpus)
-    if (!out.recorded && numbers.contains(gpu.index)) out.numbers.emplace(gpu.index, gpu.address());
+  // A GPU of another vendor may be there for its claim alone, and its number must not depend on that.
+  const vfio::AcceleratorRules named = policy::rules_for(policy, {});
+  for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
+    const bool counts = !gpu.by_name || named.named.contains(gpu.address()) ||
+                        named.named_vendors.contains(gpu.function.vendor);
+    if (!out.recorded && counts && numbers.contains(gpu.index)) out.numbers.emplace(gpu.index, gpu.address());
+  }
   out.gone = gone_of(numbers, out.numbers, vgpus);
   for (const mdev::VgpuGpu& gpu : vgpus.gpus)
     if (out.recorded && !gpu.by_name && numbers.contains(gpu.index) && !out.numbers.contains(gpu.index))

@@ -34,7 +34,8 @@ std::vector<vfio::UseQuestion> questions_about(const HostFs& host, const Scanned
   if (divided == nullptr) return questions;
   for (const mdev::VgpuDevice& vgpu : divided->devices) questions.push_back(mdev::use_question(vgpu));
   for (vfio::UseQuestion& question : vfio::use_questions(host, node.inventory, divided->functions))
-    questions.push_back(std::move(question));
+    if (std::ranges::find(questions, question.device, &vfio::UseQuestion::device) == questions.end())
+      questions.push_back(std::move(question));
   return questions;
 }
 
@@ -131,8 +132,7 @@ Result<ScannedNode> scan_node(const NodeContext& context, BusWatch* watch, const
     // hostd's status has the error for the GPUs of the device plugin; each claim is refused with it.
     const std::string why = unsanitized.error().message;
     unsanitized.emplace();
-    if (policy != nullptr && policy->sanitize != policy::Sanitize::off)
-      for (const vfio::PciAddress& gpu : for_dra) unsanitized->emplace(gpu, why);
+    for (const vfio::PciAddress& gpu : for_dra) unsanitized->emplace(gpu, why);
   }
   const auto fabric = users_of_shared_switches(context.fs(), node.inventory, rules);
   std::set<vfio::PciAddress> more = context.dra;

@@ -72,7 +72,8 @@ void renew_findings(const HostFs& host, std::vector<api::AcceleratorStatus>& gpu
     if (const auto why = open_modes.find(gpu.address); why != open_modes.end())
       now = vfio::interrupted_mode_change(gpu.address, why->second);
     renew_finding(gpu, vfio::RuleId::interrupted_mode_change, now);
-    if (!gpu.sanitize && !is_sanitized(gpu)) continue;  // the record alone knows it
+    // The record alone knows a GPU on another driver, and the scan one for claims.
+    if (!gpu.sanitize && (!is_sanitized(gpu) || gpu.allocation == api::Allocation::dra)) continue;
     now.reset();
     std::string why = gpu.sanitize ? why_not_available(gpu.address, *gpu.sanitize) : std::string();
     if (!why.empty()) now = vfio::not_sanitized(gpu.address, std::move(why));

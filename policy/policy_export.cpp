@@ -93,7 +93,8 @@ bool asks_library_to_export(const mdev::VgpuGpu& gpu) {
 
 Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
                                      const std::string& name, const ManagedGpus& managed,
-                                     const std::vector<api::ClaimableGpu>& claimable) {
+                                     const std::vector<api::ClaimableGpu>& claimable,
+                                     const std::set<vfio::PciAddress>& named) {
   // export_profile() fails for a GPU whose vGPUs cannot be read.
   mdev::VgpuInventory readable = vgpus;
   std::erase_if(readable.gpus, [](const mdev::VgpuGpu& gpu) { return gpu.problem() != nullptr; });
@@ -104,7 +105,7 @@ Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfi
   for (const mdev::VgpuGpu& gpu : vgpus.gpus) {
     const auto claimed = std::ranges::find(claimable, gpu.address(), &api::ClaimableGpu::address);
     const api::ClaimableGpu* of_claims = claimed != claimable.end() && claimed->for_dra ? &*claimed : nullptr;
-    const bool is_whole = vfio::on_vfio_driver(gpu.function);
+    const bool is_whole = named.contains(gpu.address()) && vfio::on_vfio_driver(gpu.function);
     if (gpu.by_name && gpu.devices.empty() && !is_whole && of_claims == nullptr) continue;  // as the profile
     if (const std::string why = why_left_out(vfio::findings_about(findings, gpu.address()), gpu);
         of_claims == nullptr && !why.empty()) {

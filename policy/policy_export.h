@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,13 +35,16 @@ struct ExportedPolicy {
 /// A GPU that no policy describes is left out, with a note: it or its vGPUs cannot be read, no driver has it,
 /// its card is half on vfio, or vgpu::why_no_item(). Applying the policy leaves it alone.
 ///
+/// GPUs of other vendors that VMs get whole are written if `named`, those of the node's policy, has them.
+///
 /// A GPU of `claimable` with `for_dra` has the allocation dra, without `allow`: the file does not show what
 /// the policy allows.
 ///
 /// Errors: see export_profile().
 Result<ExportedPolicy> export_policy(const mdev::VgpuInventory& vgpus, const vfio::GpuFindings& findings,
                                      const std::string& name, const ManagedGpus& managed = {},
-                                     const std::vector<api::ClaimableGpu>& claimable = {});
+                                     const std::vector<api::ClaimableGpu>& claimable = {},
+                                     const std::set<vfio::PciAddress>& named = {});
 
 // Writes policies as a file.
 

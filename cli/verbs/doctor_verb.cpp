@@ -135,7 +135,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     return checks;
   }
 
-  std::vector<Check> checks = dra::dra_checks(*session.host, inventory, rules.accelerators);
+  std::vector<Check> checks = dra::dra_checks(*session.host, inventory, node_rules(session));
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   add_of_host(checks, plugin::claimable_names_check(*session.host, rules));
   if (auto record = claims_record_check(*session.host)) add_of_host(checks, std::move(*record));
@@ -245,9 +245,8 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     report.what = purpose;
     report.gpus = gpus_of(purpose, *checks, *inventory, *rules);
     report.checks = as_root_sees_them(std::move(*checks));
-    // The checks for vGPUs and for claims find other vendors' GPUs that have some without these rules.
-    const bool whole = purpose == "passthrough" || purpose == "kubevirt";
-    const bool concerned = purpose == kKata || any_counts(whole ? counted : session.rules);
+    // The checks for vGPUs find other vendors' GPUs that can have some without a policy.
+    const bool concerned = purpose == kKata || any_counts(purpose == kVgpu ? session.rules : counted);
     if (!concerned && report.gpus.empty() && is_about_no_device(report.checks))
       report.not_applicable = no_gpus(*inventory, session.rules);
     verdicts.push_back(verdict_json(report));

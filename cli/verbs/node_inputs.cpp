@@ -278,11 +278,14 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   return snapshot;
 }
 
-vfio::AcceleratorRules node_rules(const Session& session, std::string* fault) {
-  vfio::AcceleratorRules rules = session.rules;
+vfio::AcceleratorRules policy_rules(const Session& session, std::string* fault) {
   const auto desired = host::read_desired(*session.host, api::kDesiredFile, Reading::lenient);
   if (!desired && fault != nullptr) *fault = desired.error().text();
-  if (desired && *desired) rules = policy::rules_for((*desired)->policy, std::move(rules));
+  return desired && *desired ? policy::rules_for((*desired)->policy, session.rules) : session.rules;
+}
+
+vfio::AcceleratorRules node_rules(const Session& session, std::string* fault) {
+  vfio::AcceleratorRules rules = policy_rules(session, fault);
   if (const auto claims = host::gpus_with_claims(*session.host))
     rules.named.insert(claims->gpus.begin(), claims->gpus.end());
   return rules;

@@ -67,8 +67,10 @@ host::NodeProbes hostd_probes(const Session& session);
 
 // The snapshot of the node, for the verbs that show it.
 
-/// The rules by which hostd counts accelerators: session.rules, those that the node's policy names, and those
-/// that have claims. `fault` gets why the policy cannot be read; it names none then.
+/// session.rules, and the accelerators that the node's policy names. `fault` gets why the policy cannot be
+/// read; it names none then.
+vfio::AcceleratorRules policy_rules(const Session& session, std::string* fault = nullptr);
+/// The rules by which hostd counts accelerators: policy_rules(), and those that have claims.
 vfio::AcceleratorRules node_rules(const Session& session, std::string* fault = nullptr);
 
 /// Reads the facts of a row of `status` about each accelerator, with its driver_override. `details`: also

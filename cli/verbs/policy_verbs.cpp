@@ -2,6 +2,7 @@
 // `assert`, `export` and `convert`: compare a policy with the host, make one of the host, or convert a v1
 // profile to one.
 #include <charconv>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "policy/policy_yaml.h"
 #include "vfio/judgement/unit_facts.h"
 #include "vfio/judgement/unit_members.h"
+#include "vfio/registers/register_access.h"
 #include "vgpu-dm/profile/profile.h"
 #include "vgpu-dm/types/type_table.h"
 
@@ -146,17 +148,20 @@ ExitStatus assert_verb(const Session& session, const ProfileOptions& options) {
 }
 
 ExitStatus export_verb(const Session& session, const std::string& name) {
-  const auto rules = vgpu_rules(session, node_rules(session));
+  const vfio::AcceleratorRules of_policy = policy_rules(session);
+  const auto rules = vgpu_rules(session, of_policy);
   if (!rules) return complain(rules.error());
   auto node = read_node(session, *rules);
   if (!node) return complain(node.error());
   policy::ManagedGpus managed;
+  std::set<vfio::PciAddress> named;
   for (const mdev::VgpuGpu& gpu : node->vgpus.gpus) {
+    if (of_policy.match(gpu.function) && !vfio::is_switch(gpu.function)) named.insert(gpu.address());
     if (policy::asks_library_to_export(gpu))
       managed.emplace(gpu.address(), session.management->read(gpu.address()));
   }
-  auto exported =
-      policy::export_policy(node->vgpus, findings_of(*node, *rules), name, managed, claimable_gpus(session));
+  auto exported = policy::export_policy(node->vgpus, findings_of(*node, *rules), name, managed,
+                                        claimable_gpus(session), named);
   if (!exported) return complain(exported.error());
   print_to_stderr("{}", note_lines(exported->notes, ""));
   policy::PolicyFile file;

@@ -578,6 +578,17 @@ TEST(ReportedCases, ThePolicyOfTheNodeNamesItsGpusForEachCommand) {
   }
 }
 
+TEST(ReportedCases, AnExportHasNoSwitches) {
+  const DescribedHost host("n7-four-switches-on-vfio");
+  host.file("var/lib/ferry/desired.json",
+            R"({"version": 2, "policy": "p", "file": "/etc/ferry/policy.yaml"})");
+  host.file("etc/ferry/policy.yaml",
+            "version: v2\npolicies:\n  p:\n  - {address: \"0000:05:00.0\", mode: passthrough}\n");
+  const auto result = ferry_on(host, "export");
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("mode: passthrough"), Not(HasSubstr("0000:05:00.0"))));
+}
+
 TEST(ReportedCases, AGpuWithAClaimCountsWhateverThePolicySays) {
   const char* const kAll = R"({"version": 2, "policy": "p", "file": "/etc/ferry/policy.yaml"})";
   for (const char* desired : {"", kAll}) {

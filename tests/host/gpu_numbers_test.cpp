@@ -52,6 +52,25 @@ TEST_F(NumberedGpus, KeepTheirNumbersWhenOneIsUnplugged) {
   EXPECT_THAT(drivers(), ElementsAre("", "", "nvidia")) << "no other GPU takes its number";
 }
 
+TEST_F(NumberedGpus, CountNoGpuThatIsThereForItsClaimAlone) {
+  mdev::VgpuInventory inventory;
+  for (const char* address : {kFirst, kSecond, kThird}) {
+    mdev::VgpuGpu& gpu = inventory.gpus.emplace_back();
+    gpu.function.address = must(vfio::PciAddress::parse(address));
+    gpu.index = static_cast<int>(inventory.gpus.size()) - 1;
+  }
+  inventory.gpus.back().by_name = true;
+  inventory.gpus.back().function.vendor = 0x1002;
+  const auto counted = [&](const std::string& more) {
+    const auto file = must(policy::read_policies(
+        {.file = "p", .text = "version: v2\npolicies:\n  a:\n  - {devices: [0, 2], mode: host}\n" + more}));
+    return must(resolve_numbers(kernel_, file.policies.front(), inventory)).numbers.contains(2);
+  };
+  EXPECT_FALSE(counted("")) << "its number would be gone with the claim";
+  EXPECT_TRUE(counted("  - {vendor: amd, devices: [2], mode: host}\n"));
+  EXPECT_TRUE(counted(std::string("  - {address: \"") + kThird + "\", mode: host}\n"));
+}
+
 TEST_F(NumberedGpus, AreWokenByTheirNumbersAlone) {
   const auto rests = [&](const char* gpu, bool dead) {
     const std::string folder = std::string("sys/bus/pci/devices/") + gpu;
