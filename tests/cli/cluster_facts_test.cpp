@@ -384,7 +384,7 @@ TEST(ClusterFacts, NamesNoDeviceClassThatOnlyTheNodeCanName) {
   EXPECT_THAT(of_other_vendor.classes, IsEmpty()) << "the vendor's domain comes from pci.ids";
   EXPECT_THAT(of_other_vendor.notes, ElementsAre(AllOf(HasSubstr("1e36:0041"), HasSubstr(kOnTheNode))));
 
-  // Of 64 bytes, as a slice holds at most; the plugin drops brackets and full stops become underscores.
+  // The slice holds 64 bytes at most, and the plugin drops the bracket: a longer name could follow.
   const std::string cut = "Oland [" + std::string(57, 'A');
   const auto of_cut = classes_of("0x1002", cut);
   EXPECT_THAT(of_cut.classes, IsEmpty());

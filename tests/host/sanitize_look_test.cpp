@@ -434,6 +434,22 @@ TEST_F(SanitizeLook, PublishesNoGpuWhosePastIsNotKnown) {
   EXPECT_EQ(published_as(another_boot, "c\n")->state, SanitizeState::sanitizing);
 }
 
+TEST(IsSanitized, EachClassOfAcceleratorsThatAVmHasWhole) {
+  api::AcceleratorStatus gpu;
+  for (const char* pci_class : {"0300", "0302", "0380", "1200"}) {
+    gpu.pci_class = pci_class;
+    gpu.mode = api::Mode::passthrough;
+    EXPECT_TRUE(is_sanitized(gpu)) << pci_class;
+    gpu.mode = api::Mode::vgpu;
+    EXPECT_FALSE(is_sanitized(gpu)) << pci_class;
+  }
+  gpu.mode = api::Mode::passthrough;
+  for (const char* other : {"0680", "0403"}) {
+    gpu.pci_class = other;
+    EXPECT_FALSE(is_sanitized(gpu)) << other << ", a switch or an audio function";
+  }
+}
+
 TEST(ListedAs, IsOfTheGpuOrItsWholeGroup) {
   api::AcceleratorStatus gpu;
   gpu.address = must(vfio::PciAddress::parse("0000:18:00.0"));
