@@ -57,7 +57,7 @@ TEST_F(NumberedGpus, CountNoGpuThatIsThereForItsClaimAlone) {
   for (const char* address : {kFirst, kSecond, kThird}) {
     mdev::VgpuGpu& gpu = inventory.gpus.emplace_back();
     gpu.function.address = must(vfio::PciAddress::parse(address));
-    gpu.index = static_cast<int>(inventory.gpus.size()) - 1;
+    gpu.index = static_cast<unsigned>(inventory.gpus.size()) - 1;
   }
   inventory.gpus.back().by_name = true;
   inventory.gpus.back().function.vendor = 0x1002;
@@ -201,7 +201,7 @@ TEST_F(NumberedGpus, SayThatANumberHadNoGpuWhenItWasCounted) {
     return numbered.uncounted;
   };
   EXPECT_THAT(uncounted(), testing::IsEmpty());
-  for (int i = 8; i < 13; ++i) add_t4(("0000:" + std::to_string(10 + i) + ":00.0").c_str(), 10 + i);
+  for (unsigned i = 18; i < 23; ++i) add_t4(("0000:" + std::to_string(i) + ":00.0").c_str(), i);
   EXPECT_THAT(uncounted(), ElementsAre(HasSubstr("number 7 had no GPU")));
 }
 
