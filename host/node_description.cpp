@@ -143,15 +143,14 @@ std::optional<Condition> of_status(const api::AcceleratorStatus& status) {
 
 // An empty list of users proves nothing if users may have been missed.
 Condition free_as_far_as_seen(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {
-  const auto unseen = [&](const vfio::PciFunction& function) {
-    return !snapshot.use.blind_to(function.address.text()).empty();
-  };
-  if (!unseen(description.function) &&
-      std::ranges::none_of(description.members, unseen, &MemberDescription::function))
-    return {.word = "free"};
+  std::string_view why = snapshot.use.blind_to(description.address().text());
+  for (const MemberDescription& member : description.members)
+    if (why.empty()) why = snapshot.use.blind_to(member.function.address.text());
+  if (why.empty()) return {.word = "free"};
   return {.word = "use unknown",
           .health = Health::attention,
-          .reason = "no device user was found, but Ferry cannot see all of them"};
+          .reason = fmt::format("no device user was found, but Ferry cannot see all of them: {}", why),
+          .hint = std::string(snapshot.use.remedy_of_blindness())};
 }
 
 Condition of_use(const NodeSnapshot& snapshot, const AcceleratorDescription& description) {

@@ -11,7 +11,9 @@
 #include "host/usage/process_facts.h"
 #include "hostfs/check_reading.h"
 #include "mdev/framework.h"
+#include "mdev/stuck_gpus.h"
 #include "mdev/vgpu_inventory.h"
+#include "vfio/judgement/finding.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::host {
@@ -251,9 +253,17 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
     return check.verdict == Verdict::fail || check.verdict == Verdict::warn;
   };
   const bool host_passes = std::ranges::none_of(out, is_fault);
+  const auto stuck = mdev::StuckGpus::read(host);
   for (auto& [gpu, driver, functions] : of_gpus) {
     Check types = types_check(*gpu, host_passes && !is_fault(driver) && !is_fault(functions));
     out.insert(out.end(), {std::move(driver), std::move(functions), std::move(types)});
+    if (stuck && stuck->is_late(host, gpu->address())) {
+      const vfio::Rule& rule = vfio::rule(vfio::RuleId::stuck_write);
+      Check check{std::string(rule.check), gpu->address().text(), std::string(rule.why)};
+      out.push_back(std::move(check).failed(
+          "an earlier write to it, or to a virtual function of it, has not returned from the kernel",
+          "see /run/ferry/stuck-writes; if it never returns, only a reboot helps"));
+    }
   }
   return out;
 }

@@ -110,6 +110,11 @@ std::string_view UseReport::blind_to(const std::string& device) const {
   return blind.empty() && found != unseen.end() ? found->second : blind;
 }
 
+std::string_view UseReport::remedy_of_blindness() const {
+  if (blind.empty() || !blind_hint.empty()) return blind_hint;
+  return "run as root in the host's PID namespace, with the capabilities that SECURITY.md names";
+}
+
 // The device nodes that lead to a function: those below its directory in sysfs, and its group's.
 
 namespace {

@@ -366,12 +366,12 @@ Explanation of_vgpu(const ExplainInputs& inputs, const FoundVgpu& found) {
   Explanation out{.title = fmt::format("{}  vGPU {}", device.id.text, device.type_name)};
   const bool usable = device.iommu_group && device.driver;
   const bool used = !found.vgpu->users.empty();
-  const bool seen = inputs.snapshot.use.blind_to(device.id.text).empty();
+  const std::string_view blind = inputs.snapshot.use.blind_to(device.id.text);
   out.add("state",
-          used      ? "in use"
-          : !usable ? "broken: no VM can be given it"
-          : seen    ? "free"
-                    : "use unknown",
+          used            ? "in use"
+          : !usable       ? "broken: no VM can be given it"
+          : blind.empty() ? "free"
+                          : fmt::format("use unknown: {}", blind),
           usable ? Tint::plain : Tint::bad);
   out.add("on", fmt::format("GPU {}, {}", found.gpu->address().text(), found.gpu->model));
   if (device.parent != found.gpu->address()) out.add("on", "its virtual function " + device.parent.text());

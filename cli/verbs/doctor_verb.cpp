@@ -22,6 +22,7 @@
 #include "dra/dra_checks.h"
 #include "host/claims/claim_record.h"
 #include "host/node_description.h"
+#include "host/usage/advertised_use_probe.h"
 #include "host/usage/use_probes.h"
 #include "host/vgpu_checks.h"
 #include "kata-manager/configuration/kata_checks.h"
@@ -85,6 +86,17 @@ std::optional<Check> claims_record_check(const HostFs& host) {
       fmt::format("/{} has {}", host::kClaimRecordFile, counted(record->claims.size(), "claim")));
 }
 
+/// Absent: no device plugin runs.
+std::optional<Check> plugin_list_check(const HostFs& host) {
+  const auto list = host::read_list_of_running_plugin(host);
+  if (list && !*list) return std::nullopt;
+  Check check{"plugin-list", kHostSubject,
+              "without its list Ferry changes no GPU that the device plugin may have"};
+  if (!list) return std::move(check).failed(list.error().message, list.error().hint);
+  return std::move(check).passed(
+      fmt::format("/{} has {}", api::kAdvertisedFile, counted((*list)->devices.size(), "device")));
+}
+
 /// The release of the containerd that runs; absent: another runtime, or its program cannot be asked.
 std::optional<kata::ContainerdRelease> running_containerd(const Session& session) {
   const auto place = kata::find_runtime(*session.host, {});
@@ -119,6 +131,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     };
     if (vfio::has_iommufd(*session.host) && std::ranges::any_of(inventory.functions, has_cdev))
       add_of_host(checks, kata::device_ownership_check(*session.host));
+    if (auto list = plugin_list_check(*session.host)) add_of_host(checks, std::move(*list));
     return checks;
   }
 

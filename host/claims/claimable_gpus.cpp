@@ -217,9 +217,6 @@ std::string why_no_placements(const ClaimableFacts& facts, const mdev::VgpuGpu& 
 std::string illness_of(const ClaimableFacts& facts, const mdev::VgpuGpu& gpu) {
   const auto findings = vfio::findings_about(facts.node.findings, gpu.address());
   if (const vfio::Finding* illness = vfio::illness_of(gpu.function, findings)) return illness->text;
-  for (const vfio::PciAddress& function : gpu.functions)
-    if (facts.stuck.contains(function))
-      return fmt::format("a write to {} has not returned from the kernel", function.text());
   const bool unread =
       !gpu.parents.empty() && std::ranges::all_of(gpu.parents, [](const mdev::VgpuParent& parent) {
         return parent.problem.has_value();

@@ -97,18 +97,25 @@ bool plugin_runs(const HostFs& host) {
   return is_present(host, api::kPluginLiveness).value_or(true);
 }
 
+Result<std::optional<api::AdvertisedResources>> read_list_of_running_plugin(const HostFs& host) {
+  if (!plugin_runs(host)) return std::optional<api::AdvertisedResources>();
+  auto read = read_advertised_resources(host);
+  if (read && *read) return read;
+  const std::string fault =
+      read ? fmt::format("/{} is not there", api::kAdvertisedFile) : read.error().message;
+  return fail(Errc::malformed_host, "the device plugin runs, and its list is not known: " + fault,
+              "see its log, and restart it");
+}
+
 std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& host,
                                                                const std::set<std::string>& asked,
                                                                std::span<const vfio::UseQuestion> questions,
                                                                vfio::UseReport& report) {
   // The liveness is checked at each look, because a plugin may have started since the plan.
-  if (questions.empty() || !plugin_runs(host)) return std::nullopt;
-  auto read = read_advertised_resources(host);
-  if (read && *read) return std::move(*read);
-  const std::string fault =
-      read ? fmt::format("/{} is not there", api::kAdvertisedFile) : read.error().message;
-  const std::string why = fmt::format(
-      "the device plugin runs, and its list is not known: {}; see its log, and restart it", fault);
+  if (questions.empty()) return std::nullopt;
+  auto read = read_list_of_running_plugin(host);
+  if (read) return std::move(*read);
+  const std::string why = fmt::format("{}; {}", read.error().message, read.error().hint);
   for (const vfio::UseQuestion& question : questions) {
     // A plugin lists a function on a vfio driver whole, and a mediated device or a virtual function as a
     // vGPU. It lists no others, and no function that has gone.
@@ -120,7 +127,9 @@ std::optional<api::AdvertisedResources> list_of_running_plugin(const HostFs& hos
       is_whole = function && !is_vgpu && vfio::on_vfio_driver(*function);
     }
     if (is_whole || is_vgpu || asked.contains(question.device)) report.unseen[question.device] = why;
-    if (is_vgpu) report.blind = why;  // a deleted vGPU cannot be put back
+    if (!is_vgpu) continue;
+    report.blind = why;  // a deleted vGPU cannot be put back
+    report.blind_hint = "`kubectl logs`, or the journal, shows what the device plugin says";
   }
   return std::nullopt;
 }

@@ -29,6 +29,9 @@ std::optional<std::uint32_t> iommu_group_of(const HostFs& host, const std::strin
 const api::AdvertisedDevice* find_device(const HostFs& host, const api::AdvertisedResources& advertised,
                                          const std::string& device);
 
+/// The list of the device plugin that runs; absent: none runs. An error: its file is torn, empty or gone.
+Result<std::optional<api::AdvertisedResources>> read_list_of_running_plugin(const HostFs& host);
+
 /// The list of the device plugin that runs; absent: none runs, or the list is not known. While one runs and
 /// its file is torn, empty or gone, the report is blind to each device that the list may have: functions on a
 /// vfio driver, vGPUs, and those of `asked`.

@@ -180,6 +180,17 @@ class UnknownList : public ApplyVerb {
       }
     }
     EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "vfio-pci");
+    is_said("the device plugin runs, and its list is not known: ");
+    const auto doctor = ferry({"doctor", "--for", "kubevirt"});
+    EXPECT_EQ(doctor.status, 1);
+    EXPECT_THAT(doctor.out, HasSubstr("  fail     plugin-list "));
+  }
+  void is_said(const std::string& reason) {
+    for (const auto& verb : {std::vector<std::string>{"status"}, {"explain", "0000:65:00.0"}}) {
+      const auto result = ferry(verb);
+      EXPECT_THAT(result.out, HasSubstr("use unknown"));
+      EXPECT_THAT(result.out, HasSubstr(reason));
+    }
   }
 };
 
@@ -197,6 +208,11 @@ TEST_F(UnknownList, OfAPluginThatHasEndedIsNoObstacle) {
   kernel_.file("run/ferry/plugin/advertised.json", "");
   kernel_.file("run/ferry/plugin/plugin.lock", "");
   EXPECT_EQ(ferry({"vfio", "unbind", "--all", "--dry-run"}).status, 0);
+}
+
+TEST_F(UnknownList, OfClaimsIsTheReasonThatIsSaid) {
+  kernel_.file("run/ferry/hostd/claims.json", R"({"version": 1, "boot)");
+  is_said("/run/ferry/hostd/claims.json");
 }
 
 /// Two GPUs, of which a policy names the second by its number.

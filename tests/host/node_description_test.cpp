@@ -229,7 +229,11 @@ TEST_F(NodeDescriptionTest, WhereAUserMayHaveGoneUnseenNothingIsCalledFree) {
     const Condition condition = of(snapshot, gpu).condition;
     EXPECT_EQ(condition.word, "use unknown") << gpu;
     EXPECT_EQ(condition.health, Health::attention);
-    EXPECT_FALSE(condition.reason.empty());
+    EXPECT_THAT(condition.reason, testing::EndsWith(": process 7 could not be looked into")) << gpu;
+    EXPECT_THAT(condition.hint, HasSubstr("run as root"));
+    snapshot.use.blind_hint = "hostd repairs it";
+    EXPECT_EQ(of(snapshot, gpu).condition.hint, "hostd repairs it");
+    snapshot.use.blind_hint.clear();
   }
 }
 
@@ -240,6 +244,8 @@ TEST_F(NodeDescriptionTest, AMemberThatIsNotSeenIntoKeepsItsGroupFromBeingCalled
   snapshot.inventory.functions.at(must(vfio::PciAddress::parse("0000:45:00.0"))).driver.reset();
   snapshot.use.unseen["0000:45:00.0"] = "no permission";
   EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.word, "use unknown");
+  EXPECT_THAT(of(snapshot, "0000:44:00.0").condition.reason, testing::EndsWith(": no permission"));
+  EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.hint, "") << "no right would help";
   snapshot.use.users["0000:45:00.0"] = {test::vm_user("net", 9, "/dev/vfio/7")};
   EXPECT_EQ(of(snapshot, "0000:44:00.0").condition.word, "in use") << "one is seen";
 }

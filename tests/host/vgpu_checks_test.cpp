@@ -5,8 +5,10 @@
 
 #include <gmock/gmock.h>
 
+#include "hostfs/stuck_writes.h"
 #include "mdev/vgpu_inventory.h"
 #include "tests/support/fake_mdev.h"
+#include "tests/support/must.h"
 
 namespace ferry::host {
 namespace {
@@ -219,6 +221,19 @@ TEST_F(VgpuChecks, KnowVirtualFunctionsThatVmsGetWhole) {
   kernel_.enable_vfs(kGpu, 2);
   EXPECT_EQ(answer("vgpu-virtual-functions"), "pass: 2 virtual functions, 0 of them on VFIO drivers");
   EXPECT_EQ(answer("vgpu-types-offered"), "pass: by whole virtual functions; it carries 0 vGPUs");
+}
+
+TEST_F(VgpuChecks, NameAWriteThatHangsOnAGpuOrOnItsFunction) {
+  kernel_.add_driver({.name = "gim", .ids = {"1002:75a3"}, .sriov = true});
+  kernel_.add_function({"1002:75a3", 0x120000}, kGpu, 5, "gim", 8);
+  kernel_.enable_vfs(kGpu, 2);
+  const std::string function = kernel_.link_name("sys/bus/pci/devices/0000:05:00.0/virtfn1").value();
+  EXPECT_EQ(answer("stuck-write"), "(none)");
+  for (const std::string& device : {std::string(kGpu), function}) {
+    test::must(record_stuck_write(kernel_, 700, "write /sys/bus/pci/drivers/gim/unbind", device));
+    EXPECT_THAT(answer("stuck-write"), HasSubstr("fail: an earlier write to it, or to a virtual function"))
+        << device;
+  }
 }
 
 // Many processors have a GPU under xe or i915 whose SR-IOV is never used.

@@ -133,7 +133,7 @@ TEST_F(PluginWithdrawalTest, RegistersANameOfBeforeAgainThoughItHasNoDevice) {
   ASSERT_TRUE(allocatable(kGpu, 1));
   publish(2, {"0000:01:00.0", kUuid});
   ASSERT_TRUE(follows(2));
-  for (int restarts = 1; restarts <= 2; ++restarts) {
+  for (unsigned restarts = 1; restarts <= 2; ++restarts) {
     EXPECT_TRUE(stop());
     start();
     ASSERT_TRUE(follows(2));

@@ -133,6 +133,16 @@ const std::vector<Row>& rows() {
        [](Case& c) { c.of(kGpu).bus = BusLook::error; },
        {"power-error yes 0000:65:00.0"}},
       {"a write to its audio hangs", [](Case& c) { c.stuck = {kAudio}; }, {"stuck-write yes 0000:65:00.1"}},
+      {"a write to a virtual function in another group hangs",
+       [](Case& c) {
+         PciFunction function = c.of(kGpu);
+         function.address = at("0000:65:00.4");
+         function.iommu_group = 42;
+         function.physical_function = at(kGpu);
+         c.inventory.functions.emplace(function.address, function);
+         c.stuck = {"0000:65:00.4", "0000:99:00.0", "17"};
+       },
+       {"stuck-write yes 0000:65:00.4"}},
       {"no IOMMU",
        [](Case& c) {
          c.inventory.groups.clear();

@@ -40,10 +40,7 @@ class Judgement {
           active.error().message, active.error().hint);
     for (const auto& [function, role] : members_) {
       if (role != MemberRole::bridge) judge_bus(*function, role);
-      if (observed_.stuck != nullptr && observed_.stuck->contains(function->address.text()))
-        add(RuleId::stuck_write, *function,
-            fmt::format("an earlier write to {} has not returned from the kernel", function->address.text()),
-            "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
+      judge_writes(*function);
       judge_switch_management(*function);
       if (role == MemberRole::in_the_way) judge_foreign(*function);
       if (!changes_driver(role)) continue;
@@ -283,10 +280,7 @@ class Judgement {
     }
     if (const auto why = observed_.use->blind_to(name); !why.empty())
       add(RuleId::in_use, function, fmt::format("Ferry cannot find out whether {} is in use: {}", name, why),
-          !observed_.use->blind_hint.empty()
-              ? observed_.use->blind_hint
-              : "run as root in the host's PID namespace, with the capabilities that SECURITY.md names",
-          Answer::not_looked);
+          std::string(observed_.use->remedy_of_blindness()), Answer::not_looked);
     for (const DeviceUser& user : observed_.use->of(name)) {
       if (user.only_a_screen()) continue;  // judge_screen() has it
       // A switch that a running manager serves for several VMs goes to none of them. Only a switch has that
@@ -295,6 +289,22 @@ class Judgement {
       add(is_shared ? RuleId::fabric_switch : RuleId::in_use, function,
           fmt::format("{} is in use: {}", name, user.text()), std::string(user.remedy()));
       found_.back().user = user;
+    }
+  }
+
+  /// A write to a virtual function holds the driver of its GPU, too.
+  void judge_writes(const PciFunction& function) {
+    if (observed_.stuck == nullptr) return;
+    for (const std::string& stuck : *observed_.stuck) {
+      const auto address = PciAddress::parse(stuck);
+      const PciFunction* about = address ? inventory_.find(*address) : nullptr;
+      if (about == nullptr) continue;
+      const bool is_of_function = about->physical_function == function.address &&
+                                  std::ranges::find(unit_.functions, *address) == unit_.functions.end();
+      if (*address == function.address || is_of_function)
+        add(RuleId::stuck_write, *about,
+            fmt::format("an earlier write to {} has not returned from the kernel", stuck),
+            "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
     }
   }
 
