@@ -34,6 +34,7 @@
 #include "vfio/bind/driver_choice.h"
 #include "vfio/checks/passthrough_checks.h"
 #include "vfio/pci/device_facts.h"
+#include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/types/type_table.h"
 
 namespace ferry::cli {
@@ -84,6 +85,17 @@ std::optional<Check> claims_record_check(const HostFs& host) {
   if (!record) return std::move(check).failed(record.error().message, record.error().hint);
   return std::move(check).passed(
       fmt::format("/{} has {}", host::kClaimRecordFile, counted(record->claims.size(), "claim")));
+}
+
+/// Absent: Ferry has stopped no service.
+std::optional<Check> service_record_check(const HostFs& host) {
+  const auto record = vfio::read_service_record(host);
+  if (record && record->services.empty()) return std::nullopt;
+  Check check{"stopped-services", kHostSubject,
+              "without its record a service would stay down, so no GPU changes its driver"};
+  if (!record) return std::move(check).failed(record.error().message, record.error().hint);
+  return std::move(check).passed(fmt::format("the next change starts what the record has: {}",
+                                             counted(record->services.size(), "entry", "entries")));
 }
 
 /// Absent: no device plugin runs.
@@ -143,6 +155,7 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     auto checks = vfio::passthrough_checks(*session.host, inventory, counted, findings);
     if (auto manager = vfio::cc_manager_check(*session.host, inventory, findings))
       add_of_host(checks, std::move(*manager));
+    if (auto stopped = service_record_check(*session.host)) add_of_host(checks, std::move(*stopped));
     if (auto fabric = host::fabric_check(*session.host, inventory, counted))
       add_of_host(checks, std::move(*fabric));
     return checks;

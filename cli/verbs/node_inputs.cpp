@@ -30,6 +30,7 @@
 #include "vfio/confidential/mode_setting.h"
 #include "vfio/judgement/fatal_errors.h"
 #include "vfio/judgement/unit_facts.h"
+#include "vfio/quiesce/stopped_services.h"
 #include "vgpu-dm/plan/stable_uuid.h"
 
 namespace ferry::cli {
@@ -250,6 +251,8 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   add_use(session, snapshot, members);
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
+  if (const auto stopped = vfio::read_service_record(*session.host); !stopped)
+    snapshot.notes.push_back("no GPU changes its driver: " + stopped.error().text());
   snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
   if (!vfio::mode_record_of(*session.host))
     snapshot.notes.emplace_back(

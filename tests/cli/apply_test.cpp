@@ -215,6 +215,22 @@ TEST_F(UnknownList, OfClaimsIsTheReasonThatIsSaid) {
   is_said("/run/ferry/hostd/claims.json");
 }
 
+TEST_F(ApplyVerb, TheRecordThatKeepsEachChangeFromBeingMadeIsNamed) {
+  const std::vector<std::string> bind = {"vfio", "bind", "--all", "--dry-run"};
+  EXPECT_EQ(ferry(bind).status, 0);
+  kernel_.file("run/ferry/hostd/stopped-services.json", R"({"version": 1, "boot)");
+  EXPECT_EQ(ferry(bind).status, 1);
+  for (const char* verb : {"status", "explain"}) {
+    std::vector<std::string> words = {verb};
+    if (words.front() == "explain") words.emplace_back("0000:65:00.0");
+    EXPECT_THAT(ferry(words).out,
+                HasSubstr("no GPU changes its driver: /run/ferry/hostd/stopped-services.json: "));
+  }
+  const auto doctor = ferry({"doctor", "--for", "passthrough"});
+  EXPECT_EQ(doctor.status, 1);
+  EXPECT_THAT(doctor.out, HasSubstr("  fail     stopped-services "));
+}
+
 /// Two GPUs, of which a policy names the second by its number.
 class NumbersOfApply : public ApplyVerb {
  protected:
