@@ -109,6 +109,10 @@ class KubeVirt:
     def vmi(self, name: str, space: str = "default") -> Any:
         return self.kubernetes.get("vmi", "-n", space, name)
 
+    def phase(self, name: str, space: str = "default") -> str:
+        """Empty while there is no such VM."""
+        return self.kubernetes.try_kubectl("get", "vmi", "-n", space, name, "-o", "jsonpath={.status.phase}") or ""
+
     def launcher(self, name: str, space: str = "default") -> Any:
         """The pod of a VM; nothing while there is none."""
         found = self.kubernetes.get("pods", "-n", space, "-l", f"vm.kubevirt.io/name={name}")["items"]
@@ -122,6 +126,8 @@ class KubeVirt:
         """vendor:device of each PCI device with NVIDIA's vendor ID that the guest has printed, once it runs."""
 
         def ready() -> str:
+            if self.phase(name, space) == "Failed":
+                raise Failure(f"the VM {name} has failed")
             said = self.console(name, space)
             return said if "GUEST-READY" in said else ""
         said = wait_while_it_moves(f"the guest of {name} runs", ready, lambda: self.progress() + self.console(name, space))
