@@ -257,7 +257,7 @@ std::vector<Check> vgpu_checks(const HostFs& host, const vfio::Inventory& invent
   for (auto& [gpu, driver, functions] : of_gpus) {
     Check types = types_check(*gpu, host_passes && !is_fault(driver) && !is_fault(functions));
     out.insert(out.end(), {std::move(driver), std::move(functions), std::move(types)});
-    if (stuck && stuck->is_late(host, gpu->address())) {
+    if (stuck && stuck->contains(host, gpu->address())) {
       const vfio::Rule& rule = vfio::rule(vfio::RuleId::stuck_write);
       Check check{std::string(rule.check), gpu->address().text(), std::string(rule.why)};
       out.push_back(std::move(check).failed(

@@ -140,6 +140,16 @@ Way removal_way(const ExplainInputs& inputs, const host::AcceleratorDescription&
   return {.command = removal_of(inputs, gpu.address()), .does = std::move(does)};
 }
 
+/// True if a record is lost that may name a user, so that each change of the device is refused. More rights
+/// would show nothing more.
+bool may_have_lost_user(const ExplainInputs& inputs, const vfio::PciAddress& device, std::vector<Way>& ways) {
+  const vfio::UseReport& use = inputs.snapshot.use;
+  const std::string_view why = use.blind_to(device.text());
+  if (why.empty() || (use.blind_hint.empty() && !use.blind.empty())) return false;
+  ways.push_back({.command = {}, .does = fmt::format("Ferry changes nothing of it meanwhile: {}", why)});
+  return true;
+}
+
 void add_vgpus(Explanation& out, const host::AcceleratorDescription& description) {
   for (const host::VgpuDescription& vgpu : description.vgpus) {
     std::vector<std::string> users;
@@ -198,6 +208,7 @@ std::vector<Way> ways_of(const ExplainInputs& inputs, const host::AcceleratorDes
                     .does = fmt::format("choose another policy{}: hostd undoes a change by hand",
                                         source.empty() ? "" : " (" + source + " names this one)")});
   }
+  if (may_have_lost_user(inputs, description.address(), ways)) return ways;
   switch (description.mode) {
     case policy::Mode::passthrough:
       if (!description.group_viable && description.bindable) {
@@ -284,6 +295,7 @@ std::vector<Way> ways_by_name(const ExplainInputs& inputs, const vfio::PciFuncti
   std::vector<Way> ways;
   vfio::AcceleratorRules rules = inputs.rules.asking_for(function.pci_class());
   rules.named.insert(function.address);
+  if (may_have_lost_user(inputs, function.address, ways)) return ways;
   if (vfio::on_vfio_driver(function)) {
     add_remedies(snapshot.use.of(function.address.text()), ways);
     add_unbind(inputs, rules, function.address, "returns it to the host", ways);

@@ -77,36 +77,35 @@ void add_of_host(std::vector<Check>& checks, Check check) {
   checks.insert(of_a_device, std::move(check));
 }
 
-/// Absent: hostd has recorded no claim since the boot.
-std::optional<Check> claims_record_check(const HostFs& host) {
-  if (!host.exists(host::kClaimRecordFile)) return std::nullopt;
-  Check check{"claims-record", kHostSubject, "without its record hostd prepares no claim, and ends none"};
-  const auto record = host::load_claim_record(host);
-  if (!record) return std::move(check).failed(record.error().message, record.error().hint);
-  return std::move(check).passed(
-      fmt::format("/{} has {}", host::kClaimRecordFile, counted(record->claims.size(), "claim")));
-}
-
-/// Absent: Ferry has stopped no service.
-std::optional<Check> service_record_check(const HostFs& host) {
-  const auto record = vfio::read_service_record(host);
-  if (record && record->services.empty()) return std::nullopt;
-  Check check{"stopped-services", kHostSubject,
-              "without its record a service would stay down, so no GPU changes its driver"};
-  if (!record) return std::move(check).failed(record.error().message, record.error().hint);
-  return std::move(check).passed(fmt::format("the next change starts what the record has: {}",
-                                             counted(record->services.size(), "entry", "entries")));
-}
-
-/// Absent: no device plugin runs.
-std::optional<Check> plugin_list_check(const HostFs& host) {
-  const auto list = host::read_list_of_running_plugin(host);
-  if (list && !*list) return std::nullopt;
-  Check check{"plugin-list", kHostSubject,
-              "without its list Ferry changes no GPU that the device plugin may have"};
-  if (!list) return std::move(check).failed(list.error().message, list.error().hint);
-  return std::move(check).passed(
-      fmt::format("/{} has {}", api::kAdvertisedFile, counted((*list)->devices.size(), "device")));
+/// Adds the checks of the records without which Ferry changes no GPU. Each is left out while there is none.
+void add_records(std::vector<Check>& checks, const HostFs& host) {
+  const auto add = [&](const char* id, const char* why, const std::optional<Error>& error,
+                       std::string found) {
+    Check check{id, kHostSubject, why};
+    add_of_host(checks, error ? std::move(check).failed(error->message, error->hint)
+                              : std::move(check).passed(std::move(found)));
+  };
+  const auto error_of = [](const auto& read) {
+    return read ? std::optional<Error>() : std::optional(read.error());
+  };
+  if (host.exists(host::kClaimRecordFile)) {
+    const auto record = host::load_claim_record(host);
+    add("claims-record", "without its record hostd prepares and ends no claim, and no GPU is changed",
+        error_of(record),
+        fmt::format("/{} has {}", host::kClaimRecordFile,
+                    counted(record ? record->claims.size() : 0, "claim")));
+  }
+  if (const auto list = host::read_list_of_running_plugin(host); !list || *list)
+    add("plugin-list", "without its list Ferry changes no GPU that the device plugin may have",
+        error_of(list),
+        fmt::format("/{} has {}", api::kAdvertisedFile,
+                    counted(list ? (*list)->devices.size() : 0, "device")));
+  if (const auto stopped = vfio::read_service_record(host); !stopped || !stopped->services.empty())
+    add("stopped-services", "without their record they would stay down, so no driver and no vGPU is changed",
+        error_of(stopped),
+        fmt::format("the record has {} that Ferry has stopped",
+                    counted(stopped ? stopped->services.size() : 0, "service, module or GPU's persistence",
+                            "services, modules and GPUs' persistence")));
 }
 
 /// The release of the containerd that runs; absent: another runtime, or its program cannot be asked.
@@ -143,7 +142,6 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     };
     if (vfio::has_iommufd(*session.host) && std::ranges::any_of(inventory.functions, has_cdev))
       add_of_host(checks, kata::device_ownership_check(*session.host));
-    if (auto list = plugin_list_check(*session.host)) add_of_host(checks, std::move(*list));
     return checks;
   }
 
@@ -155,7 +153,6 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
     auto checks = vfio::passthrough_checks(*session.host, inventory, counted, findings);
     if (auto manager = vfio::cc_manager_check(*session.host, inventory, findings))
       add_of_host(checks, std::move(*manager));
-    if (auto stopped = service_record_check(*session.host)) add_of_host(checks, std::move(*stopped));
     if (auto fabric = host::fabric_check(*session.host, inventory, counted))
       add_of_host(checks, std::move(*fabric));
     return checks;
@@ -164,7 +161,6 @@ Result<std::vector<Check>> checks_for(const std::string& purpose, const Session&
   std::vector<Check> checks = dra::dra_checks(*session.host, inventory, node_rules(session));
   add_of_host(checks, kata::cdi_check(*session.host, running_containerd(session)));
   add_of_host(checks, plugin::claimable_names_check(*session.host, rules));
-  if (auto record = claims_record_check(*session.host)) add_of_host(checks, std::move(*record));
   return checks;
 }
 
@@ -267,6 +263,7 @@ ExitStatus doctor_verb(const Session& session, const DoctorOptions& options) {
     if (!purposes->contains(purpose)) continue;
     auto checks = checks_for(purpose, session, options, *inventory, *rules);
     if (!checks) return complain(checks.error());
+    if (purpose != kKata) add_records(*checks, *session.host);
     CheckReport& report = reports.emplace_back();
     report.what = purpose;
     report.gpus = gpus_of(purpose, *checks, *inventory, *rules);

@@ -252,7 +252,7 @@ Result<host::NodeSnapshot> snapshot_node(const Session& session, const vfio::Acc
   snapshot.journal = or_note(vfio::read_undo_journal(*session.host), snapshot);
   snapshot.notes.insert(snapshot.notes.end(), snapshot.journal.notes.begin(), snapshot.journal.notes.end());
   if (const auto stopped = vfio::read_service_record(*session.host); !stopped)
-    snapshot.notes.push_back("no GPU changes its driver: " + stopped.error().text());
+    snapshot.notes.push_back("no driver and no vGPU is changed: " + stopped.error().text());
   snapshot.open_modes = vfio::open_modes(*session.host, snapshot.inventory);
   if (!vfio::mode_record_of(*session.host))
     snapshot.notes.emplace_back(

@@ -55,7 +55,9 @@ Result<> require_seen(const vfio::UseReport& use, const std::string& device) {
   const auto blind = use.blind_to(device);
   if (blind.empty()) return {};
   return refuse(fmt::format("{}: Ferry cannot find out whether it is in use: {}", device, blind),
-                "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names");
+                use.blind_hint.empty()
+                    ? "hostd needs the host's PID namespace, and the capabilities that SECURITY.md names"
+                    : use.blind_hint);
 }
 
 /// Errc::refused if one of the GPUs, or a function beside it, is in use. A bind leaves a device that is on

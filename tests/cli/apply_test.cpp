@@ -181,15 +181,18 @@ class UnknownList : public ApplyVerb {
     }
     EXPECT_EQ(kernel_.driver_of("0000:65:00.0"), "vfio-pci");
     is_said("the device plugin runs, and its list is not known: ");
-    const auto doctor = ferry({"doctor", "--for", "kubevirt"});
-    EXPECT_EQ(doctor.status, 1);
-    EXPECT_THAT(doctor.out, HasSubstr("  fail     plugin-list "));
+    is_a_check("plugin-list");
+  }
+  void is_a_check(const std::string& id) {
+    for (const char* purpose : {"passthrough", "vgpu", "kubevirt", "dra"})
+      EXPECT_THAT(ferry({"doctor", "--for", purpose}).out, HasSubstr("  fail     " + id + " ")) << purpose;
   }
   void is_said(const std::string& reason) {
     for (const auto& verb : {std::vector<std::string>{"status"}, {"explain", "0000:65:00.0"}}) {
       const auto result = ferry(verb);
       EXPECT_THAT(result.out, HasSubstr("use unknown"));
       EXPECT_THAT(result.out, HasSubstr(reason));
+      EXPECT_THAT(result.out, testing::Not(HasSubstr("ferry vfio unbind"))) << "it is refused";
     }
   }
 };
@@ -213,6 +216,7 @@ TEST_F(UnknownList, OfAPluginThatHasEndedIsNoObstacle) {
 TEST_F(UnknownList, OfClaimsIsTheReasonThatIsSaid) {
   kernel_.file("run/ferry/hostd/claims.json", R"({"version": 1, "boot)");
   is_said("/run/ferry/hostd/claims.json");
+  is_a_check("claims-record");
 }
 
 TEST_F(ApplyVerb, TheRecordThatKeepsEachChangeFromBeingMadeIsNamed) {
@@ -224,11 +228,11 @@ TEST_F(ApplyVerb, TheRecordThatKeepsEachChangeFromBeingMadeIsNamed) {
     std::vector<std::string> words = {verb};
     if (words.front() == "explain") words.emplace_back("0000:65:00.0");
     EXPECT_THAT(ferry(words).out,
-                HasSubstr("no GPU changes its driver: /run/ferry/hostd/stopped-services.json: "));
+                HasSubstr("no driver and no vGPU is changed: /run/ferry/hostd/stopped-services.json: "));
   }
-  const auto doctor = ferry({"doctor", "--for", "passthrough"});
-  EXPECT_EQ(doctor.status, 1);
-  EXPECT_THAT(doctor.out, HasSubstr("  fail     stopped-services "));
+  for (const char* purpose : {"passthrough", "vgpu", "kubevirt", "dra"})
+    EXPECT_THAT(ferry({"doctor", "--for", purpose}).out, HasSubstr("  fail     stopped-services "))
+        << purpose;
 }
 
 /// Two GPUs, of which a policy names the second by its number.

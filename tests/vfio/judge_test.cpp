@@ -140,9 +140,20 @@ const std::vector<Row>& rows() {
          function.iommu_group = 42;
          function.physical_function = at(kGpu);
          c.inventory.functions.emplace(function.address, function);
-         c.stuck = {"0000:65:00.4", "0000:99:00.0", "17"};
+         c.stuck = {"0000:65:00.4"};
        },
        {"stuck-write yes 0000:65:00.4"}},
+      {"a write to a virtual function of a network card in the group hangs",
+       [](Case& c) {
+         c.add("0000:66:00.0", 0x020000, "").vendor = 0x8086;
+         PciFunction function = c.of("0000:66:00.0");
+         function.address = at("0000:66:00.4");
+         function.iommu_group = 42;
+         function.physical_function = at("0000:66:00.0");
+         c.inventory.functions.emplace(function.address, function);
+         c.stuck = {"0000:66:00.4"};
+       },
+       {}},
       {"no IOMMU",
        [](Case& c) {
          c.inventory.groups.clear();

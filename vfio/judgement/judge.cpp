@@ -40,7 +40,7 @@ class Judgement {
           active.error().message, active.error().hint);
     for (const auto& [function, role] : members_) {
       if (role != MemberRole::bridge) judge_bus(*function, role);
-      judge_writes(*function);
+      judge_writes(*function, role);
       judge_switch_management(*function);
       if (role == MemberRole::in_the_way) judge_foreign(*function);
       if (!changes_driver(role)) continue;
@@ -293,17 +293,14 @@ class Judgement {
   }
 
   /// A write to a virtual function holds the driver of its GPU, too.
-  void judge_writes(const PciFunction& function) {
-    if (observed_.stuck == nullptr) return;
-    for (const std::string& stuck : *observed_.stuck) {
-      const auto address = PciAddress::parse(stuck);
-      const PciFunction* about = address ? inventory_.find(*address) : nullptr;
-      if (about == nullptr) continue;
-      const bool is_of_function = about->physical_function == function.address &&
-                                  std::ranges::find(unit_.functions, *address) == unit_.functions.end();
-      if (*address == function.address || is_of_function)
-        add(RuleId::stuck_write, *about,
-            fmt::format("an earlier write to {} has not returned from the kernel", stuck),
+  void judge_writes(const PciFunction& function, MemberRole role) {
+    if (observed_.stuck == nullptr || observed_.stuck->empty()) return;
+    for (const auto& [address, about] : inventory_.functions) {
+      const bool is_of_gpu = role == MemberRole::accelerator && about.physical_function == function.address &&
+                             std::ranges::find(unit_.functions, address) == unit_.functions.end();
+      if ((address == function.address || is_of_gpu) && observed_.stuck->contains(address.text()))
+        add(RuleId::stuck_write, about,
+            fmt::format("an earlier write to {} has not returned from the kernel", address.text()),
             "see /run/ferry/stuck-writes; if it never returns, only a reboot helps");
     }
   }

@@ -353,7 +353,8 @@ void refuse_for_bound(const mdev::VgpuGpu& gpu, const VgpuSnapshot& snapshot, Gp
   if (!reasons.empty()) {
     refuse(plan, Error{.code = Errc::refused,
                        .message = fmt::format("{}: {}", gpu.label(), fmt::join(reasons, "; ")),
-                       .hint = "stop what uses it"});
+                       .hint = snapshot.use.blind.empty() ? "stop what uses it"
+                                                          : remedy_of_blindness(snapshot.use)});
   }
   if (plan.refusal) plan.steps.clear();
 }

@@ -12,13 +12,12 @@
 #include "vgpu-dm/plan/release_plan.h"
 
 namespace ferry::vgpu {
-namespace {
+namespace {}  // namespace
 
-constexpr const char* kSeeAll =
-    "run as root in the host's PID namespace, with the capabilities that SECURITY.md names, and while "
-    "the kubelet answers";
-
-}  // namespace
+std::string remedy_of_blindness(const vfio::UseReport& use) {
+  std::string out(use.remedy_of_blindness());
+  return use.blind_hint.empty() ? out + ", and while the kubelet answers" : out;
+}
 
 VgpuStep removal_of(const mdev::VgpuGpu& gpu, const mdev::VgpuDevice& device, std::string why) {
   return {.kind = VgpuStep::Kind::remove,
@@ -46,7 +45,7 @@ std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const md
     return Error{.code = Errc::refused,
                  .message = fmt::format("{}: Ferry cannot find out whether its vGPUs are in use: {}",
                                         gpu.label(), use.blind),
-                 .hint = kSeeAll};
+                 .hint = remedy_of_blindness(use)};
   }
   std::vector<std::string> reasons;
   for (const mdev::VgpuDevice* device : devices) {
@@ -83,7 +82,8 @@ std::vector<Error> functions_in_use(const mdev::VgpuGpu& gpu, const vfio::UseRep
     refused(away + " is bound to a VFIO driver for passthrough",
             fmt::format("`ferry vfio unbind --device {}` returns it to the host", away));
   }
-  if (!use.blind.empty()) refused("Ferry cannot find out whether they are in use: " + use.blind, kSeeAll);
+  if (!use.blind.empty())
+    refused("Ferry cannot find out whether they are in use: " + use.blind, remedy_of_blindness(use));
   std::vector<std::string> reasons;
   for (const vfio::PciAddress& function : gpu.functions) {
     const auto is_on_it = [&](const mdev::VgpuDevice* device) { return device->id.text == function.text(); };
@@ -132,7 +132,7 @@ std::optional<Error> cannot_change(const mdev::VgpuDevice& device, const std::st
     return Error{
         .code = Errc::refused,
         .message = fmt::format("{}: Ferry cannot find out whether it is in use: {}", what, use.blind),
-        .hint = kSeeAll};
+        .hint = remedy_of_blindness(use)};
   }
   if (use.of(device.id.text).empty()) return std::nullopt;
   return Error{.code = Errc::refused,

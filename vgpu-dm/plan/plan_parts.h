@@ -22,6 +22,9 @@ std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu);
 /// "VM render (pid 412) holds /dev/vfio/100"; empty: the vGPU has no user.
 std::string users_of(const mdev::VgpuDevice& device, const vfio::UseReport& use);
 
+/// What to do where users of vGPUs may have been missed (UseReport::blind).
+std::string remedy_of_blindness(const vfio::UseReport& use);
+
 /// Error that names the users if one of these vGPUs may not be removed; std::nullopt: all may.
 std::optional<Error> in_use(const mdev::VgpuGpu& gpu, const std::vector<const mdev::VgpuDevice*>& devices,
                             const vfio::UseReport& use, std::string hint);
