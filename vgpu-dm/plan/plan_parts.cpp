@@ -15,7 +15,7 @@ namespace ferry::vgpu {
 namespace {}  // namespace
 
 std::string remedy_of_blindness(const vfio::UseReport& use) {
-  std::string out(use.remedy_of_blindness());
+  const std::string out(use.remedy_of_blindness());
   return use.blind_hint.empty() ? out + ", and while the kubelet answers" : out;
 }
 
