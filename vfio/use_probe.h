@@ -96,7 +96,7 @@ struct UseReport {
   std::span<const DeviceUser> of(const std::string& device) const;
   /// The reason why a user of `device` may have been missed; empty: none was missed.
   std::string_view blind_to(const std::string& device) const;
-  /// What to do about such a reason. Empty: the reason says it.
+  /// The advice for such a reason. Empty: the reason says it.
   std::string_view remedy_of_blindness() const;
 };
 

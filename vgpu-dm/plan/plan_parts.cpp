@@ -12,8 +12,6 @@
 #include "vgpu-dm/plan/release_plan.h"
 
 namespace ferry::vgpu {
-namespace {}  // namespace
-
 std::string remedy_of_blindness(const vfio::UseReport& use) {
   const std::string out(use.remedy_of_blindness());
   return use.blind_hint.empty() ? out + ", and while the kubelet answers" : out;

@@ -22,7 +22,7 @@ std::vector<TypeCount> counts_of(const mdev::VgpuGpu& gpu);
 /// "VM render (pid 412) holds /dev/vfio/100"; empty: the vGPU has no user.
 std::string users_of(const mdev::VgpuDevice& device, const vfio::UseReport& use);
 
-/// What to do where users of vGPUs may have been missed (UseReport::blind).
+/// The advice where users of vGPUs may have been missed: UseReport::blind is not empty.
 std::string remedy_of_blindness(const vfio::UseReport& use);
 
 /// Error that names the users if one of these vGPUs may not be removed; std::nullopt: all may.
